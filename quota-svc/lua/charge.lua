@@ -1,11 +1,13 @@
 -- Charges API keys and the demo: reads each record, applies the limits and writes the new counts.
 --
--- KEYS[i]      record of the i-th charge group (`…:k`), or the demo's counter (`…:d`)
+-- KEYS[i]      record of the i-th charge group (`…:k`), or the demo's counter (`…:d`). None if the records are in several
+--              slots of a Cluster's master: then ARGV[5] is their number, and they follow it, before the counts
 -- ARGV[1]      daily limit of keys without their own limit
 -- ARGV[2]      burst limit: requests within 60,000 ms
 -- ARGV[3]      daily limit of the demo, or '' if no group is the demo
 -- ARGV[4]      the time in ms, or '' for this server's clock (tests set it to cross midnight)
--- ARGV[4 + i]  number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge and no origin
+-- ARGV[4 + i]  count, the number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge and
+--              no origin
 -- ARGV[4 + #KEYS + i]  hash of the origin of the i-th group's requests, or '' if they have none; all are omitted if no group
 --              has one
 -- returns      one string of 8-byte little-endian numbers: the time in ms, then two numbers per group. Integers would be
@@ -13,16 +15,19 @@
 --              status: limit * 64 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
 --                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a day from the future;
---                         8 already paused, and its owner has not been told yet; 9 expired; 10 wrong origin; 11 suspended
+--                         8 already paused, and its owner has not been told yet; 9 expired; 10 wrong origin; 11 suspended;
+--                         12 nothing was written, because the record can't be accessed: it is probably on another server
 --              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double); for outcome 8, time of the pause; for
 --                9, when the key expired, in seconds
 --                used: requests allowed today, including these; over_daily: charges over the daily limit
 --
 -- Atomic because state, burst window and daily count must be checked together: otherwise two replicas of quota-svc
--- could both allow the last request. On a single server one call charges a whole batch; in a Cluster, one group.
+-- could both allow the last request. One call charges a whole batch, in a Cluster its groups of one master. After a write
+-- the script must not fail, because the charges of all groups would: so the first read of a record, and accesses of other
+-- Redis keys, use `pcall`.
 -- The offsets are those of the table in src/domain/record/codec.rs. A pause also writes to the event list (`…:e`), and
 -- a restricted key's metadata (`…:m`) is read. These Redis keys are derived, not declared in KEYS, which is safe in a Cluster
--- because they have the record's hash tag.
+-- because they have the record's hash tag. Never add a shebang: it would limit the script to one slot.
 --
 -- Performance: every call runs the script from the top, so setup code costs time even for one charge. The hot path is
 -- inline in the loop. Rare code is in functions that use only their arguments, because Lua allocates an upvalue for
@@ -150,7 +155,7 @@ end
 
 local function charge_demo(key, count, limit, today)
   local counter = redis.pcall('GET', key)
-  if type(counter) == 'table' then return 16, 0 end -- outcome 4: invalid record
+  if type(counter) == 'table' then return string.find(counter.err, 'WRONGTYPE', 1, true) and 16 or 48, 0 end
   local day, used, outcome = today, 0, 0
   if counter and #counter == 8 then
     day, used = struct.unpack('<I4I4', counter)
@@ -168,7 +173,12 @@ end
 local call, pcall, format = redis.call, redis.pcall, string.format
 local pack, unpack = struct.pack, struct.unpack
 local WINDOW, DAY, RING = 60000, 86400000, 184
-local keys, argv = KEYS, ARGV
+local records, argv = KEYS, ARGV
+local groups, before, rest = #KEYS, 0, 4 -- `before`, `rest`: arguments before the records, and before the counts
+if groups == 0 then
+  records, groups, before = argv, argv[5] + 0, 5
+  rest = 5 + groups
+end
 local daily_default, burst, demo_limit = argv[1] + 0, argv[2] + 0, argv[3]
 local now
 if argv[4] == '' then
@@ -181,8 +191,8 @@ local today = math.floor(now / DAY)
 local now_stamp = pack('<I', now % 2 ^ 32)
 
 local reply = { pack('<L', now) }
-for i = 1, #keys do
-  local key, count = keys[i], (argv[4 + i] or 1) + 0
+for i = 1, groups do
+  local key, count = records[before + i], (argv[rest + i] or 1) + 0
   local status, counts = 16, 0 -- outcome 4: invalid record
   repeat -- runs once: `break` skips the rest and keeps the status
     if demo_limit ~= '' and string.sub(key, -1) == 'd' then -- the demo
@@ -191,7 +201,11 @@ for i = 1, #keys do
     end
     local header = pcall('GETRANGE', key, '0', '47')
     if #header < 48 then -- an error is a table without elements, so its length is 0, too
-      if header == '' then status = 4 end
+      if header == '' then
+        status = 4
+      elseif header.err and not string.find(header.err, 'WRONGTYPE', 1, true) then
+        status = 48 -- outcome 12: can't be accessed
+      end
       break
     end
     local first, own_limit, _, expires, day, used, last, _, capacity, len, head = unpack('<IILIIILIHHH', header)
@@ -200,7 +214,7 @@ for i = 1, #keys do
     -- flags: 2^25 and more if the key is restricted or its account suspended.
     local scope = (first % 2 ^ 24 - 1) / 256
     if expires > 0 or first >= 33554432 or (scope ~= 2 and scope ~= 1 and scope ~= 0) then
-      local denied, detail = denial(key, header, expires, now, argv[4 + #keys + i])
+      local denied, detail = denial(key, header, expires, now, argv[rest + groups + i])
       if denied then
         status, counts = denied, detail
         break

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::ports::ReservedPort;
-use crate::redis::Redis;
+use crate::redis::{Redis, RedisOptions};
 use crate::wait::eventually_ok;
 
 const SLOTS: usize = 16384;
@@ -23,8 +23,13 @@ impl RedisCluster {
     /// Starts `masters` masters with `replicas` replicas each, all with an append-only file, and waits until every node
     /// reports the cluster as healthy. The cluster considers a node failed after one second without contact.
     pub async fn start(masters: usize, replicas: usize) -> Self {
+        Self::start_with(&Redis::options(), masters, replicas).await
+    }
+
+    /// Like [`RedisCluster::start`], with other servers.
+    pub async fn start_with(options: &RedisOptions, masters: usize, replicas: usize) -> Self {
         let bus: Vec<_> = (0..masters * (1 + replicas)).map(|_| ReservedPort::new()).collect();
-        let nodes = start_nodes(&bus).await;
+        let nodes = start_nodes(options, &bus).await;
         let cluster = Self { nodes, masters, bus };
         cluster.assign_slots().await;
         cluster.meet_nodes().await;
@@ -105,10 +110,11 @@ impl RedisCluster {
     }
 }
 
-async fn start_nodes(bus: &[ReservedPort]) -> Vec<Redis> {
+async fn start_nodes(options: &RedisOptions, bus: &[ReservedPort]) -> Vec<Redis> {
     let mut nodes = Vec::new();
     for port in bus {
-        let options = Redis::options()
+        let options = options
+            .clone()
             .appendonly()
             .directive("cluster-enabled yes")
             .directive("cluster-node-timeout 1000")

@@ -4,6 +4,7 @@
 
 mod accounts;
 mod charges;
+mod cluster;
 mod damaged_outbox;
 pub(crate) mod harness;
 mod keys;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{Outcome, Verdict};
+use quota_client::wire::{Charge, Outcome, Verdict};
 use quota_client::{ClientError, QuotaClient};
 use testkit::cluster::RedisCluster;
 use testkit::loadgen::Load;
@@ -86,14 +86,16 @@ async fn dead_cluster_master_fails_only_its_own_charges() {
 async fn cluster_slot_migration_fails_no_charge() {
     let cluster = RedisCluster::start(3, 0).await;
     let store = StoreChoice::from(&cluster);
-    let flags = ["--burst-limit", "60000", "--daily-limit", "1000000", "--store-timeout", "5s"];
+    let limits = ["--burst-limit", "60000", "--daily-limit", "1000000", "--demo-limit", "1000000"];
+    let flags = [&limits[..], &["--store-timeout", "5s"]].concat();
     let quota = Quota::start_with(store.clone(), &flags).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let key = quota.new_key().await;
-    // A batch also has a charge on each master. One of these masters redirects the key's charges, in the same pipeline.
+    // A batch also has a charge on each master, and one of the demo. So the key shares a call with another one, wherever it is.
     let others = quota.key_on_each_master(&cluster, store.prefix()).await;
     let (client, mut batch) = (quota.client(), key.charges(2));
     batch.extend(others.iter().flat_map(|other| other.charges(1)));
+    batch.push(Charge::Demo);
     let load = Load::start(4, move || {
         let (client, batch) = (client.clone(), batch.clone());
         async move { outcome_of_all(&client.charge(&batch).await) }

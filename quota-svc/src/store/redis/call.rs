@@ -65,6 +65,13 @@ impl Script {
         }
         Call { redis_key, command, script: Some(self) }
     }
+
+    /// Builds a call on the server of `redis_key` that declares no Redis keys: the script gets them as arguments.
+    pub fn undeclared<'a>(&'static self, redis_key: &'a RedisKey) -> Call<'a> {
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.sha).arg(0);
+        Call { redis_key, command, script: Some(self) }
+    }
 }
 
 macro_rules! script {
@@ -75,6 +82,9 @@ macro_rules! script {
         });
     };
 }
+
+/// The script that finds out whether calls may be [`Script::undeclared`].
+pub const SPANS_SLOTS: &str = include_str!("../../../lua/spans_slots.lua");
 
 script!(CHARGE, "charge.lua");
 script!(RESERVE, "reserve.lua");

@@ -1,63 +1,67 @@
-//! Charges: on a single server one script call per batch; in a Cluster one call per charge group, and one pipeline of
-//! calls per master.
-
-use std::slice;
+//! Charges: one script call per batch on a single server, and one per master in a Cluster.
 
 use quota_api::Scope;
 use redis::Value;
+use tokio::time::Instant;
 
 use super::RedisStore;
 use super::call::{CHARGE, Call};
 use super::redis_keys::RedisKey;
-use super::topology::CallError;
+use super::topology::{CallError, Part};
 use crate::domain::record::CORRECTED_FUTURE;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
+/// The status of a group whose record can't be accessed: outcome 12.
+const INACCESSIBLE: i64 = 12 * 4;
+
 impl RedisStore {
     pub(super) async fn charge_batch(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
+        let mut outcomes = vec![GroupOutcome::Unavailable; groups.len()];
         if groups.is_empty() {
-            Vec::new()
-        } else if self.charges.is_cluster() {
-            self.charge_in_one_call_each(groups).await
-        } else {
-            self.charge_in_one_call(groups).await
+            return outcomes;
         }
-    }
-
-    /// The Redis keys of all groups must be on the same server.
-    async fn charge_in_one_call(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
-        let redis_keys: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
-        let call = self.charge_call(&redis_keys, groups);
-        let reply = self.charges.send(&call, self.store_timeout).await;
-        self.outcomes_of(reply.map(|reply| reply.value), groups)
-    }
-
-    /// Does not combine groups whose Redis keys have the same slot: with 16,384 slots, hardly any do.
-    async fn charge_in_one_call_each(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
-        let redis_keys: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
-        let call_of =
-            |(redis_key, group)| self.charge_call(slice::from_ref(redis_key), slice::from_ref(group));
-        let calls: Vec<Call<'_>> = redis_keys.iter().zip(groups).map(call_of).collect();
-        let replies = self.charges.send_all(&calls, self.store_timeout).await;
-        let outcomes = replies.into_iter().zip(groups);
-        outcomes.flat_map(|(reply, group)| self.outcomes_of(reply, slice::from_ref(group))).collect()
-    }
-
-    fn outcomes_of(&self, reply: Result<Value, CallError>, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
-        let outcomes = match reply {
-            Ok(reply) => parse_reply(&reply, groups),
-            Err(error) => {
-                self.log_failure(&error);
-                return vec![GroupOutcome::Unavailable; groups.len()];
-            }
-        };
-        let outcomes = outcomes.unwrap_or_else(|| vec![GroupOutcome::Unavailable; groups.len()]);
-        let invalid =
-            groups.iter().zip(&outcomes).find(|(_, outcome)| **outcome == GroupOutcome::Unavailable);
-        if let Some((group, _)) = invalid {
-            self.log_invalid_record(group.subject);
+        let deadline = Instant::now() + self.store_timeout;
+        let records: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
+        let parts = self.charges.divide(&records);
+        let elsewhere = self.charge_parts(&parts, &records, groups, &mut outcomes, deadline).await;
+        // Sent again only if there is time for a reply: without it, the charges would be counted and fail.
+        if !elsewhere.is_empty() && Instant::now() < deadline {
+            // Boxed, because it is rare.
+            Box::pin(self.charge_parts(&elsewhere, &records, groups, &mut outcomes, deadline)).await;
         }
         outcomes
+    }
+
+    /// Makes a call for each part and sets the outcomes. Returns the groups whose records are not on the server of their call,
+    /// so that nothing was written for them. Alone, with its record declared, each is redirected to the right server.
+    async fn charge_parts(
+        &self,
+        parts: &[Part],
+        records: &[RedisKey],
+        groups: &[ChargeGroup],
+        outcomes: &mut [GroupOutcome],
+        deadline: Instant,
+    ) -> Vec<Part> {
+        let calls: Vec<Call<'_>> = parts.iter().map(|part| self.charge_call(part, records, groups)).collect();
+        let replies = self.charges.send_all(&calls, deadline).await;
+        let mut elsewhere = Vec::new();
+        for (part, reply) in parts.iter().zip(replies) {
+            let Ok(reply) = reply.inspect_err(|error| self.log_failure(error)) else { continue };
+            let own_groups = part.positions.iter().map(|position| &groups[*position]);
+            let invalid = || vec![Some(GroupOutcome::Unavailable); part.positions.len()];
+            let parsed = parse_reply(&reply, own_groups).unwrap_or_else(invalid);
+            for (&position, outcome) in part.positions.iter().zip(parsed) {
+                if outcome.is_none() && part.spans_slots {
+                    elsewhere.push(Part { positions: vec![position], spans_slots: false });
+                    continue;
+                }
+                outcomes[position] = outcome.unwrap_or(GroupOutcome::Unavailable);
+                if outcomes[position] == GroupOutcome::Unavailable {
+                    self.log_invalid_record(groups[position].subject);
+                }
+            }
+        }
+        elsewhere
     }
 
     fn log_failure(&self, error: &CallError) {
@@ -85,20 +89,28 @@ impl RedisStore {
         }
     }
 
-    fn charge_call<'a>(&self, redis_keys: &'a [RedisKey], groups: &[ChargeGroup]) -> Call<'a> {
+    fn charge_call<'a>(&self, part: &Part, records: &'a [RedisKey], groups: &[ChargeGroup]) -> Call<'a> {
         let limits = &self.limits;
-        let has_demo = groups.iter().any(|group| group.subject == Subject::Demo);
+        let own_records = part.positions.iter().map(|position| &records[*position]);
+        let groups = || part.positions.iter().map(|position| &groups[*position]);
+        let has_demo = groups().any(|group| group.subject == Subject::Demo);
         let demo_limit = if has_demo { limits.demo.to_string() } else { String::new() };
-        let call = CHARGE.on(redis_keys).arg(limits.daily).arg(limits.burst).arg(demo_limit);
-        let call = call.arg(self.now_arg());
-        let has_origins = groups.iter().any(|group| group.origin.is_some());
+        let with_limits =
+            |call: Call<'a>| call.arg(limits.daily).arg(limits.burst).arg(demo_limit).arg(self.now_arg());
+        let call = if part.spans_slots {
+            let call = with_limits(CHARGE.undeclared(&records[part.positions[0]])).arg(own_records.len());
+            own_records.fold(call, |call, record| call.arg(record.as_str()))
+        } else {
+            with_limits(CHARGE.on(own_records))
+        };
+        let has_origins = groups().any(|group| group.origin.is_some());
         // Common case: every count is 1 and no request has an origin, so omit both.
-        if !has_origins && groups.iter().all(|group| group.count == 1) {
+        if !has_origins && groups().all(|group| group.count == 1) {
             return call;
         }
-        let call = groups.iter().fold(call, |call, group| call.arg(group.count));
+        let call = groups().fold(call, |call, group| call.arg(group.count));
         let hash = |group: &ChargeGroup| group.origin.map_or_else(String::new, |hash| format!("{hash:032x}"));
-        groups.iter().filter(|_| has_origins).fold(call, |call, group| call.arg(hash(group)))
+        groups().filter(|_| has_origins).fold(call, |call, group| call.arg(hash(group)))
     }
 }
 
@@ -110,17 +122,21 @@ fn name_of(subject: Subject) -> String {
 }
 
 /// Parses the reply: first the time, then two numbers for each group (see `lua/charge.lua`). `None` if its length or the
-/// time is invalid. A group with invalid numbers is unavailable.
-fn parse_reply(reply: &Value, groups: &[ChargeGroup]) -> Option<Vec<GroupOutcome>> {
+/// time is invalid. A group with invalid numbers is unavailable; one whose record can't be accessed has no outcome.
+fn parse_reply<'a>(
+    reply: &Value,
+    groups: impl IntoIterator<Item = &'a ChargeGroup>,
+) -> Option<Vec<Option<GroupOutcome>>> {
     let Value::BulkString(bytes) = reply else { return None };
     let (numbers, []) = bytes.as_chunks::<8>() else { return None };
     let mut numbers = numbers.iter().map(|number| i64::from_le_bytes(*number));
     let now = numbers.next().filter(|now| *now >= 0)?;
     let outcome = |group| {
-        let outcome = parse_group(group, now, numbers.next()?, numbers.next()?);
-        Some(outcome.unwrap_or(GroupOutcome::Unavailable))
+        let (status, counts) = (numbers.next()?, numbers.next()?);
+        let parsed = || parse_group(group, now, status, counts).unwrap_or(GroupOutcome::Unavailable);
+        Some((status != INACCESSIBLE).then(parsed))
     };
-    let outcomes = groups.iter().map(outcome).collect::<Option<_>>()?;
+    let outcomes = groups.into_iter().map(outcome).collect::<Option<_>>()?;
     numbers.next().is_none().then_some(outcomes)
 }
 
@@ -176,7 +192,7 @@ mod tests {
     fn reply_with_invalid_length_type_or_time_is_not_parsed() {
         let complete = [1_000, 4, 0, 4, 0];
         let parsed = parse_reply(&reply(&complete), &[KEY, DEMO]);
-        assert_eq!(parsed, Some(vec![GroupOutcome::UnknownKey; 2]));
+        assert_eq!(parsed, Some(vec![Some(GroupOutcome::UnknownKey); 2]));
         let longer: Vec<u8> = [1_000_i64, 4, 0, 4, 0, 4, 0].into_iter().flat_map(i64::to_le_bytes).collect();
         for len in (0..=longer.len()).filter(|len| *len != 8 * complete.len()) {
             assert_eq!(parse_reply(&Value::BulkString(longer[..len].to_vec()), &[KEY, DEMO]), None, "{len}");
@@ -201,9 +217,17 @@ mod tests {
             (limit + scope, i64::MAX, false),
         ] {
             let parsed = parse_reply(&reply(&[1_000, status, counts, 4, 0]), &[KEY, DEMO]).unwrap();
-            assert_eq!(parsed[0] != GroupOutcome::Unavailable, is_valid, "{status} {counts}: {parsed:?}");
-            assert_eq!(parsed[1], GroupOutcome::UnknownKey);
+            let is_unavailable = parsed[0] == Some(GroupOutcome::Unavailable);
+            assert_eq!(is_unavailable, !is_valid, "{status} {counts}: {parsed:?}");
+            assert_eq!(parsed[1], Some(GroupOutcome::UnknownKey));
         }
+    }
+
+    #[test]
+    fn group_whose_record_is_inaccessible_has_no_outcome() {
+        let numbers = [1_000, INACCESSIBLE, 0, 16, 0];
+        let parsed = parse_reply(&reply(&numbers), &[KEY, KEY]);
+        assert_eq!(parsed, Some(vec![None, Some(GroupOutcome::Unavailable)]));
     }
 
     proptest! {
@@ -219,7 +243,7 @@ mod tests {
             let group = ChargeGroup { count: 1_023, ..KEY };
             let outcomes = parse_reply(&reply(&[now, status, counts]), &[group]).unwrap();
             for index in 0..group.count {
-                let verdict = outcomes[0].verdict(index, &Limits::default());
+                let verdict = outcomes[0].unwrap().verdict(index, &Limits::default());
                 prop_assert!(verdict.outcome != Outcome::Allowed || i64::from(index) < allowed);
             }
         }

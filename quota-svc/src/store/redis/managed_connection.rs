@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -34,6 +34,9 @@ const RESTART_DELAY: Duration = Duration::from_millis(500);
 pub struct LiveConnection {
     pub connection: MultiplexedConnection,
     pub generation: Generation,
+    /// Whether a script may access several slots of the server, with Redis keys that are not declared. Not known of a new
+    /// connection: the server may have another version.
+    pub spans_slots: Arc<AtomicBool>,
 }
 
 /// Increases with each published connection. Reports about an earlier one are outdated: a call that failed because of
@@ -80,6 +83,11 @@ impl ManagedConnection {
     /// The generation of the current connection; `None` while disconnected.
     pub fn generation(&self) -> Option<Generation> {
         self.connection.borrow().as_ref().map(|live| live.generation)
+    }
+
+    /// Whether [`LiveConnection::spans_slots`] is known to be true.
+    pub fn spans_slots(&self) -> bool {
+        self.connection.borrow().as_ref().is_some_and(|live| live.spans_slots.load(Ordering::Relaxed))
     }
 
     pub fn is_connected(&self) -> bool {
@@ -198,7 +206,8 @@ impl ConnectionTask {
 
     /// Publishes the connection and checks it. Returns when it must be replaced.
     async fn monitor(&self, mut connection: MultiplexedConnection) {
-        let mut generation = self.publish(&connection);
+        let spans_slots = Arc::default();
+        let mut generation = self.publish(&connection, &spans_slots);
         loop {
             // Ends early after a report, possibly an outdated one.
             let _ = tokio::time::timeout(PING_INTERVAL, self.health.reported.notified()).await;
@@ -216,16 +225,17 @@ impl ConnectionTask {
             let may_keep = !matches!(self.target, ServerTarget::Sentinel { .. });
             match reply {
                 Ok(Ok(())) if !suspect => {}
-                Ok(Ok(())) if may_keep => generation = self.publish(&connection),
+                Ok(Ok(())) if may_keep => generation = self.publish(&connection, &spans_slots),
                 _ => return,
             }
         }
     }
 
     /// Publishes the connection with a new generation.
-    fn publish(&self, connection: &MultiplexedConnection) -> Generation {
+    fn publish(&self, connection: &MultiplexedConnection, spans_slots: &Arc<AtomicBool>) -> Generation {
         let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
-        self.publish.send_replace(Some(LiveConnection { connection: connection.clone(), generation }));
+        let (connection, spans_slots) = (connection.clone(), spans_slots.clone());
+        self.publish.send_replace(Some(LiveConnection { connection, generation, spans_slots }));
         generation
     }
 }

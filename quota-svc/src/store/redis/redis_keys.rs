@@ -18,6 +18,8 @@
 //! | `{outbox}:q` | sorted set | `ACCOUNT:CHANNEL` → when its oldest notice is due |
 //! | `{outbox}:c` | hash | `ACCOUNT:CHANNEL` → claim of its oldest notice and failed attempts; an empty field counts the claims |
 
+use std::ops::RangeInclusive;
+
 use data_encoding::HEXLOWER;
 
 use crate::domain::id::{AccountId, KeyId};
@@ -91,6 +93,13 @@ impl RedisKeys {
         RedisKey(format!("{}{{outbox}}:l:{queue}", self.prefix))
     }
 
+    /// The Redis key of a record in one of these slots. It does not exist: the IDs of keys are longer.
+    pub fn unused_record(&self, slots: RangeInclusive<u16>) -> RedisKey {
+        let mut tags = (0_u32..).map(|n| n.to_string());
+        let tag = tags.find(|tag| slots.contains(&slot_of(tag))).expect("every slot has a tag");
+        RedisKey(format!("{}{{{tag}}}:k", self.prefix))
+    }
+
     /// Avoids `format!`, which is slower: every charge builds a Redis key.
     fn of_id(&self, id: &[u8], letter: char) -> RedisKey {
         let mut text = String::with_capacity(self.prefix.len() + 2 * id.len() + "{}:k".len());
@@ -126,5 +135,14 @@ mod tests {
         assert_eq!(redis_keys[0].as_str(), "ipl:1:{01010101010101010101010101010101}:k");
         let slot = slot_of("01010101010101010101010101010101");
         assert!(redis_keys.iter().all(|redis_key| redis_key.slot() == slot));
+    }
+
+    #[test]
+    fn unused_record_is_in_its_slots() {
+        let redis_keys = RedisKeys::new("ipl:");
+        for slots in [0..=0, 1..=1, 16_383..=16_383, 5_461..=8_191] {
+            let redis_key = redis_keys.unused_record(slots.clone());
+            assert!(slots.contains(&redis_key.slot()), "{redis_key:?} in {slots:?}");
+        }
     }
 }

@@ -83,7 +83,7 @@ impl ServerTarget {
 #[derive(Clone)]
 pub struct ConnectOptions {
     /// With the user and password of the URL, unless the flags set them.
-    args: StoreArgs,
+    pub args: StoreArgs,
     database: i64,
     tls: bool,
     pub response_timeout: Duration,

@@ -39,6 +39,14 @@ pub struct Reply {
     pub server: Arc<str>,
 }
 
+/// Redis keys that one call can have, by their positions in a list.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Part {
+    pub positions: Vec<usize>,
+    /// Whether they are in several slots of a Cluster's master. Then the call must not declare them.
+    pub spans_slots: bool,
+}
+
 pub enum Topology {
     /// One server, possibly found through Sentinels.
     Single(Arc<ManagedConnection>),
@@ -60,9 +68,14 @@ impl Topology {
         }
     }
 
-    /// In a Cluster, Redis keys with different hash tags can't share a call.
-    pub fn is_cluster(&self) -> bool {
-        matches!(self, Self::Cluster { .. })
+    /// Divides Redis keys into those that one call can have.
+    pub fn divide(&self, redis_keys: &[RedisKey]) -> Vec<Part> {
+        match self {
+            Self::Single(_) => {
+                vec![Part { positions: (0..redis_keys.len()).collect(), spans_slots: false }]
+            }
+            Self::Cluster { cluster, .. } => cluster.divide(redis_keys),
+        }
     }
 
     /// For /readyz; `None` if everything is connected.

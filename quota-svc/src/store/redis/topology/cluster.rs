@@ -5,18 +5,22 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::future::join_all;
 use redis::{Cmd, RedisError, RedisResult, ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use super::super::call::SPANS_SLOTS;
 use super::super::managed_connection::{ManagedConnection, restart_after_panic};
+use super::super::redis_keys::{RedisKey, RedisKeys};
 use super::super::target::{ConnectOptions, Node, ServerTarget};
 use super::slots::{self, Range};
-use super::{CallError, Reply, Result, is, reply, send_on};
+use super::{CallError, Part, Reply, Result, is, reply, send_on};
 
 const SLOTS: u16 = 16_384;
 /// Interval of slot map refreshes while everything is connected.
@@ -26,12 +30,15 @@ const DEGRADED_INTERVAL: Duration = Duration::from_millis(200);
 /// Attempts per call, the first one included.
 const MAX_ATTEMPTS: usize = 3;
 
+/// First slot, last slot and connection to the master of each range.
+type SlotMap = Vec<(u16, u16, Arc<ManagedConnection>)>;
+
 pub struct Cluster {
     seeds: Vec<Node>,
     options: ConnectOptions,
+    redis_keys: RedisKeys,
     timeout: Duration,
-    /// First slot, last slot and connection to the master of each range.
-    slot_map: ArcSwap<Vec<(u16, u16, Arc<ManagedConnection>)>>,
+    slot_map: ArcSwap<SlotMap>,
     connections: Mutex<HashMap<Node, Arc<ManagedConnection>>>,
     refresh_requested: Notify,
 }
@@ -40,6 +47,7 @@ impl Cluster {
     /// Starts reading the slot map from the seed nodes, in a background task that ends when the `JoinSet` is dropped.
     pub fn start(seeds: Vec<Node>, options: ConnectOptions, timeout: Duration) -> (Arc<Self>, JoinSet<()>) {
         let cluster = Arc::new(Self {
+            redis_keys: RedisKeys::new(&options.args.key_prefix),
             seeds,
             options,
             timeout,
@@ -65,9 +73,29 @@ impl Cluster {
 
     /// The connection to the master of a slot; `None` if the slot has no master.
     pub fn master(&self, slot: u16) -> Option<Arc<ManagedConnection>> {
+        master_in(&self.slot_map.load(), slot).cloned()
+    }
+
+    /// Divides Redis keys into those of a master, or of a slot if the master's scripts may not access several.
+    pub fn divide(&self, redis_keys: &[RedisKey]) -> Vec<Part> {
         let slot_map = self.slot_map.load();
-        let range = slot_map.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
-        Some(range.2.clone())
+        let mut parts: Vec<(_, u16, Part)> = Vec::new();
+        for (position, redis_key) in redis_keys.iter().enumerate() {
+            let slot = redis_key.slot();
+            let master = master_in(&slot_map, slot).filter(|managed| managed.spans_slots());
+            let master_or_slot = master.map(Arc::as_ptr).ok_or(slot);
+            match parts.iter_mut().find(|(other, ..)| *other == master_or_slot) {
+                Some((_, first, part)) => {
+                    part.spans_slots |= *first != slot;
+                    part.positions.push(position);
+                }
+                None => {
+                    let part = Part { positions: vec![position], spans_slots: false };
+                    parts.push((master_or_slot, slot, part));
+                }
+            }
+        }
+        parts.into_iter().map(|(.., part)| part).collect()
     }
 
     pub fn request_refresh(&self) {
@@ -176,11 +204,41 @@ impl Cluster {
             }
             let interval =
                 if self.unavailable_reason().is_some() { DEGRADED_INTERVAL } else { REFRESH_INTERVAL };
+            self.probe_masters().await;
             let _ = tokio::time::timeout(interval, self.refresh_requested.notified()).await;
             // Debounces refresh requests.
             tokio::time::sleep(DEGRADED_INTERVAL / 4).await;
         }
     }
+
+    /// Asks the masters that have not allowed it yet whether scripts may access several of their slots. Not tried with charges:
+    /// the error of a whole call would not tell whether they were counted.
+    async fn probe_masters(&self) {
+        let slot_map = self.slot_map.load_full();
+        let not_known =
+            slot_map.iter().filter(|(first, last, managed)| first < last && !managed.spans_slots());
+        let probes = not_known.map(async |(first, last, managed)| {
+            let Some(mut live) = managed.connection() else { return };
+            let middle = first.midpoint(*last);
+            let mut probe = redis::cmd("EVAL");
+            probe.arg(SPANS_SLOTS).arg(0);
+            for slots in [*first..=middle, middle + 1..=*last] {
+                probe.arg(self.redis_keys.unused_record(slots).as_str());
+            }
+            match probe.query_async::<()>(&mut live.connection).await {
+                Ok(()) => live.spans_slots.store(true, Ordering::Relaxed),
+                Err(error) => {
+                    tracing::debug!(server = %managed.label(), %error, "scripts may access one slot only")
+                }
+            }
+        });
+        join_all(probes).await;
+    }
+}
+
+fn master_in(slot_map: &SlotMap, slot: u16) -> Option<&Arc<ManagedConnection>> {
+    let range = slot_map.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
+    Some(&range.2)
 }
 
 /// The target of a MOVED or ASK error. `sender` is the address of the server that sent it.
@@ -207,8 +265,49 @@ mod tests {
     use testkit::wait::eventually;
 
     use super::*;
+    use crate::store::StoreArgs;
+    use crate::store::redis::target;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
+
+    #[tokio::test]
+    async fn redis_keys_are_divided_by_master_once_it_allows_it() {
+        let redis = Redis::start().await;
+        let connect = async || Arc::new(ManagedConnection::connect_to(&redis.url(), TIMEOUT).await);
+        let (first, second) = (connect().await, connect().await);
+        let (_, options) = target::parse(&redis.url(), &StoreArgs::default(), TIMEOUT).unwrap();
+        let (cluster, _refresh) = Cluster::start(Vec::new(), options, TIMEOUT);
+        let ranges = vec![(0, 99, first.clone()), (100, 199, second), (200, 299, first.clone())];
+        cluster.slot_map.store(Arc::new(ranges));
+        let in_slot = |slot| RedisKeys::new("ipl:").unused_record(slot..=slot);
+        let redis_keys = [10, 110, 250, 120, 10, 300, 300].map(in_slot);
+        let divide = |redis_keys: &[RedisKey]| {
+            let parts = cluster.divide(redis_keys).into_iter();
+            parts.map(|part| (part.positions, part.spans_slots)).collect::<Vec<_>>()
+        };
+        let single = |positions: &[usize]| (positions.to_vec(), false);
+        let by_slot = [&[0, 4][..], &[1], &[2], &[3], &[5, 6]].map(single);
+        assert_eq!(divide(&redis_keys), by_slot);
+        first.connection().unwrap().spans_slots.store(true, Ordering::Relaxed);
+        let by_master = [(vec![0, 2, 4], true), single(&[1]), single(&[3]), single(&[5, 6])];
+        assert_eq!(divide(&redis_keys), by_master);
+        let in_one_slot = [redis_keys[0].clone(), redis_keys[4].clone()];
+        assert_eq!(divide(&in_one_slot), [single(&[0, 1])]);
+    }
+
+    #[tokio::test]
+    async fn only_valkey_9_0_refuses_scripts_that_access_several_slots() {
+        let redis = Redis::start().await;
+        for (version, is_allowed) in
+            [("nil", true), ("0x080100", true), ("0x090000", false), ("0x0900ff", false), ("0x090100", true)]
+        {
+            let server =
+                format!("{{VALKEY_VERSION_NUM={version}, error_reply=redis.error_reply, call=redis.call}}");
+            let script = format!("local redis = {server}\n{SPANS_SLOTS}");
+            let reply = redis.try_cli(&["EVAL", &script, "0", "a", "b"]).await;
+            assert_eq!(reply.is_ok(), is_allowed, "{version}: {reply:?}");
+        }
+    }
 
     /// The server is not part of a Cluster, so it replies to `ASKING` with an error, which must not matter.
     async fn error_of(managed: &ManagedConnection, command: &Cmd) -> RedisError {

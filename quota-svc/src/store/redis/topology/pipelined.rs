@@ -2,7 +2,6 @@
 //! of them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::{Pipeline, Value};
@@ -21,9 +20,12 @@ struct ServerCalls<'a, 'k> {
 
 impl Topology {
     /// Makes several calls, each on the server of its Redis key. Each has its own result, in the order of `calls`, and is
-    /// retried on its own, like a call of [`Self::send`]. All attempts of all calls share one timeout.
-    pub async fn send_all(&self, calls: &[Call<'_>], timeout: Duration) -> Vec<CallResult> {
-        let deadline = Instant::now() + timeout;
+    /// retried on its own, like a call of [`Self::send`]. All attempts of all calls share one deadline.
+    pub async fn send_all(&self, calls: &[Call<'_>], deadline: Instant) -> Vec<CallResult> {
+        if let [call] = calls {
+            let timeout = deadline.saturating_duration_since(Instant::now());
+            return vec![self.send(call, timeout).await.map(|reply| reply.value)];
+        }
         let by_server = self.group_by_server(calls);
         let results = join_all(by_server.iter().map(|group| self.send_to_server(group, deadline))).await;
         let positions = by_server.iter().flat_map(|group| group.calls.iter().map(|(position, _)| *position));
@@ -129,6 +131,8 @@ async fn send_pipeline<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use testkit::redis::Redis;
     use testkit::wait::eventually;
 
@@ -168,7 +172,7 @@ mod tests {
         let (topology, redis_keys) = (connect(&redis).await, redis_keys(32));
         let before = reads_of(&redis).await;
         for _ in 0..BATCHES {
-            for result in topology.send_all(&incr(&redis_keys), TIMEOUT).await {
+            for result in topology.send_all(&incr(&redis_keys), Instant::now() + TIMEOUT).await {
                 result.unwrap();
             }
         }
@@ -183,7 +187,7 @@ mod tests {
         let (topology, redis_keys) = (connect(&redis).await, redis_keys(3));
         redis.cli(&["SET", redis_keys[0].as_str(), "7"]).await;
         redis.cli(&["LPUSH", redis_keys[1].as_str(), "not a number"]).await;
-        let results = topology.send_all(&incr(&redis_keys), TIMEOUT).await;
+        let results = topology.send_all(&incr(&redis_keys), Instant::now() + TIMEOUT).await;
         let [Ok(Value::Int(8)), Err(CallError::Failed(error)), Ok(Value::Int(1))] = &*results else {
             panic!("{results:?}");
         };
@@ -194,13 +198,17 @@ mod tests {
     async fn script_that_is_not_cached_is_sent_as_text_for_each_call() {
         let redis = Redis::start().await;
         let (topology, redis_keys) = (connect(&redis).await, redis_keys(3));
-        let call = |redis_key| CHARGE.on([redis_key]).arg(1).arg(1).arg("").arg("5");
-        let calls: Vec<_> = redis_keys.iter().map(call).collect();
-        // The time, and the status of an unknown key.
-        let unknown = Value::BulkString([5_i64, 4, 0].map(i64::to_le_bytes).concat());
-        for result in topology.send_all(&calls, TIMEOUT).await {
-            assert_eq!(result.unwrap(), unknown);
-        }
+        let [first, second, third] = redis_keys.as_slice() else { unreachable!() };
+        let declared = |redis_key| CHARGE.on([redis_key]).arg(1).arg(1).arg("").arg("5");
+        let undeclared = CHARGE.undeclared(second).arg(1).arg(1).arg("").arg("5");
+        let undeclared = undeclared.arg(2).arg(second.as_str()).arg(third.as_str());
+        let calls = [declared(first), undeclared, declared(third)];
+        let results = topology.send_all(&calls, Instant::now() + TIMEOUT).await;
+        let replies: Vec<Value> = results.into_iter().map(Result::unwrap).collect();
+        // The time, and the status of an unknown key for each record.
+        let unknown =
+            |numbers: &[i64]| Value::BulkString(numbers.iter().flat_map(|n| n.to_le_bytes()).collect());
+        assert_eq!(replies, [&[5, 4, 0][..], &[5, 4, 0, 4, 0], &[5, 4, 0]].map(unknown));
     }
 
     #[tokio::test]
@@ -209,7 +217,7 @@ mod tests {
         let (topology, redis_keys) = (connect(&redis).await, redis_keys(3));
         redis.freeze();
         let started = Instant::now();
-        let results = topology.send_all(&incr(&redis_keys), Duration::from_millis(100)).await;
+        let results = topology.send_all(&incr(&redis_keys), started + Duration::from_millis(100)).await;
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
         let timed_out = |result: &CallResult| matches!(result, Err(CallError::TimedOut(_)));
         assert!(results.len() == 3 && results.iter().all(timed_out), "{results:?}");

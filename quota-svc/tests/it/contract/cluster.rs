@@ -1,0 +1,266 @@
+//! Batches in a Cluster: one call per master, whatever happens to slots, records and masters.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use quota_api::{Limits, Outcome};
+use quota_svc::domain::id::KeyId;
+use quota_svc::domain::verdict::{ChargeGroup, Subject};
+use testkit::cluster::RedisCluster;
+use testkit::redis::{Redis, RedisOptions};
+use testkit::wait::{eventually, eventually_ok};
+
+use super::charges;
+use super::harness::{Harness, random};
+
+const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// So many that each master has some of them.
+const KEYS: usize = 30;
+const LIMITS: Limits = Limits { daily: 100_000, burst: 50_000, demo: 100_000 };
+
+/// A Cluster, a store in it whose calls are known to be one per master, and keys.
+struct Setup {
+    cluster: RedisCluster,
+    harness: Harness,
+    keys: Vec<KeyId>,
+}
+
+impl Setup {
+    async fn start(options: &RedisOptions, replicas: usize) -> Self {
+        let cluster = RedisCluster::start_with(options, 3, replicas).await;
+        let harness = Harness::redis_with(&cluster.url(), LIMITS).await;
+        let mut keys = Vec::new();
+        for _ in 0..KEYS {
+            keys.push(harness.key().await);
+        }
+        let setup = Self { cluster, harness, keys };
+        setup.wait_calls(&setup.harness, [1; 3]).await;
+        setup
+    }
+
+    /// Charges each key once.
+    async fn charge_all(&self, harness: &Harness) -> Vec<Outcome> {
+        charge(harness, &self.keys.iter().map(|key| (*key, 1)).collect::<Vec<_>>()).await
+    }
+
+    async fn assert_used(&self, used: u32) {
+        for key in &self.keys {
+            let stored = self.harness.store.key(*key, None).await;
+            let stored = stored.unwrap_or_else(|error| panic!("key {key}: {error}"));
+            assert_eq!(stored.record.used, used);
+        }
+    }
+
+    /// Waits until a batch takes this number of calls of each master. The keys of the batch are unknown, so nothing is counted.
+    async fn wait_calls(&self, harness: &Harness, expected: [u32; 3]) {
+        let unknown: Vec<_> = self.keys.iter().map(|key| (KeyId(key.0.map(|byte| !byte)), 1)).collect();
+        eventually_ok(WAIT_TIMEOUT, format!("a batch takes {expected:?} calls"), async || {
+            let (outcomes, calls) = self.count_calls(charge(harness, &unknown)).await;
+            assert_eq!(outcomes, [Outcome::UnknownKey; KEYS]);
+            if calls == expected { Ok(()) } else { Err(format!("{calls:?}")) }
+        })
+        .await;
+    }
+
+    /// Runs `charges` and returns its result and the number of charge calls of each master. Probes are not included: they are
+    /// sent by text.
+    async fn count_calls<T>(&self, charges: impl Future<Output = T>) -> (T, [u32; 3]) {
+        let before = self.calls().await;
+        let result = charges.await;
+        let after = self.calls().await;
+        (result, std::array::from_fn(|master| after[master] - before[master]))
+    }
+
+    async fn calls(&self) -> [u32; 3] {
+        let [first, second, third, ..] = &*self.cluster.nodes else { panic!("three masters") };
+        [first.calls("evalsha").await, second.calls("evalsha").await, third.calls("evalsha").await]
+    }
+
+    fn redis_key(&self, key: KeyId, letter: char) -> String {
+        format!("{}1:{{{key}}}:{letter}", self.harness.prefix.as_ref().unwrap())
+    }
+
+    async fn master_of(&self, key: KeyId) -> usize {
+        self.cluster.master_of(&self.redis_key(key, 'k')).await
+    }
+
+    async fn cli_on_master(&self, redis_key: &str, command: &[&str]) -> String {
+        self.cluster.nodes[self.cluster.master_of(redis_key).await].cli(command).await
+    }
+
+    /// Moves the slot of a key, with its Redis keys, to a master.
+    async fn move_slot(&self, key: KeyId, to: usize) {
+        let (from, slot) = self.begin_migration(key, to).await;
+        let (source, target) = (&self.cluster.nodes[from], &self.cluster.nodes[to]);
+        let port = target.port().to_string();
+        let redis_keys = ['k', 'm', 'e'].map(|letter| self.redis_key(key, letter));
+        let [record, metadata, events] = &redis_keys;
+        let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", record, metadata, events];
+        source.cli(&migrate).await;
+        let id = target.cli(&["CLUSTER", "MYID"]).await;
+        for node in [target, source, &self.cluster.nodes[3 - from - to]] {
+            node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &id]).await;
+        }
+    }
+
+    /// Returns the master that has the slot of the key, and the slot.
+    async fn begin_migration(&self, key: KeyId, to: usize) -> (usize, String) {
+        let from = self.master_of(key).await;
+        let (source, target) = (&self.cluster.nodes[from], &self.cluster.nodes[to]);
+        let slot = source.cli(&["CLUSTER", "KEYSLOT", &self.redis_key(key, 'k')]).await;
+        let (source_id, target_id) =
+            (source.cli(&["CLUSTER", "MYID"]).await, target.cli(&["CLUSTER", "MYID"]).await);
+        target.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source_id]).await;
+        source.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await;
+        (from, slot)
+    }
+}
+
+async fn charge(harness: &Harness, counts: &[(KeyId, u32)]) -> Vec<Outcome> {
+    let group = |&(key, count)| ChargeGroup { subject: Subject::Key(key), origin: None, count };
+    let groups: Vec<_> = counts.iter().map(group).collect();
+    let outcomes = harness.store.charge(&groups).await;
+    let last = |(outcome, group): (&quota_svc::domain::verdict::GroupOutcome, &ChargeGroup)| {
+        outcome.verdict(group.count - 1, &harness.limits).outcome
+    };
+    outcomes.iter().zip(&groups).map(last).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batch_makes_one_call_per_master() {
+    let setup = Setup::start(&Redis::options(), 0).await;
+    let (outcomes, calls) = setup.count_calls(setup.charge_all(&setup.harness)).await;
+    assert_eq!((outcomes, calls), (vec![Outcome::Allowed; KEYS], [1; 3]));
+    // A probe of the next store reads two of these Redis keys on each master, and fails because of their type.
+    let probed: Vec<_> =
+        (0..100).map(|n| format!("{}1:{{{n}}}:k", setup.harness.prefix.as_ref().unwrap())).collect();
+    for redis_key in &probed {
+        setup.cli_on_master(redis_key, &["LPUSH", redis_key, "no string"]).await;
+    }
+    let other = setup.harness.other_replica(&setup.cluster.url(), LIMITS).await;
+    let mut slots: [std::collections::BTreeSet<String>; 3] = Default::default();
+    for key in &setup.keys {
+        let redis_key = setup.redis_key(*key, 'k');
+        let slot = setup.cluster.nodes[0].cli(&["CLUSTER", "KEYSLOT", &redis_key]).await;
+        slots[setup.cluster.master_of(&redis_key).await].insert(slot);
+    }
+    let (outcomes, calls) = setup.count_calls(setup.charge_all(&other)).await;
+    let one_per_slot = slots.map(|slots| slots.len() as u32);
+    assert_eq!((outcomes, calls), (vec![Outcome::Allowed; KEYS], one_per_slot));
+    for redis_key in &probed {
+        setup.cli_on_master(redis_key, &["DEL", redis_key]).await;
+    }
+    setup.wait_calls(&other, [1; 3]).await;
+    assert_eq!(setup.charge_all(&other).await, [Outcome::Allowed; KEYS]);
+    setup.assert_used(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn record_of_another_type_fails_its_own_charges_only() {
+    let setup = Setup::start(&Redis::options(), 0).await;
+    let damaged = setup.harness.key().await;
+    let record = setup.redis_key(damaged, 'k');
+    setup.cli_on_master(&record, &["DEL", &record]).await;
+    setup.cli_on_master(&record, &["LPUSH", &record, "no string"]).await;
+    let mut counts: Vec<_> = setup.keys.iter().map(|key| (*key, 1)).collect();
+    counts.insert(0, (damaged, 1));
+    let (outcomes, calls) = setup.count_calls(charge(&setup.harness, &counts)).await;
+    assert_eq!(outcomes[0], Outcome::Unavailable);
+    assert_eq!((&outcomes[1..], calls), (&[Outcome::Allowed; KEYS][..], [1; 3]), "nothing is sent again");
+    setup.assert_used(1).await;
+    let overwrite = async |redis_key: String| {
+        setup.cli_on_master(&redis_key, &["SET", &redis_key, "no list"]).await;
+    };
+    let harness = Harness::redis(&setup.cluster.url()).await;
+    setup.wait_calls(&harness, [1; 3]).await;
+    charges::event_list_of_another_type_loses_only_the_event(&harness, overwrite).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stale_slot_map_resends_without_double_count() {
+    let setup = Setup::start(&Redis::options(), 0).await;
+    let (mut batches, mut resent) = (0, 0);
+    for key in &setup.keys {
+        // The last master has the highest epoch. Moved to another, a slot could fall back to its old master by gossip.
+        if setup.master_of(*key).await == 2 {
+            continue;
+        }
+        setup.move_slot(*key, 2).await;
+        let (outcomes, calls) = setup.count_calls(setup.charge_all(&setup.harness)).await;
+        assert_eq!(outcomes, [Outcome::Allowed; KEYS], "{calls:?}");
+        // The call for all other keys, and that for the moved one, unless the slot map has just been refreshed.
+        resent += calls[2] - 1;
+        batches += 1;
+        for _ in 0..10 {
+            assert_eq!(setup.charge_all(&setup.harness).await, [Outcome::Allowed; KEYS]);
+            batches += 1;
+        }
+    }
+    assert!(resent > 0, "no charge was sent again");
+    setup.assert_used(batches).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_key_of_a_migrating_slot_is_denied() {
+    let setup = Setup::start(&Redis::options(), 0).await;
+    let unknown = KeyId::from_hex(&(random() + &random())).unwrap();
+    let to = (setup.master_of(unknown).await + 1) % 3;
+    setup.begin_migration(unknown, to).await;
+    let mut counts: Vec<_> = setup.keys.iter().map(|key| (*key, 1)).collect();
+    counts.insert(KEYS / 2, (unknown, 1));
+    let mut outcomes = charge(&setup.harness, &counts).await;
+    assert_eq!(outcomes.remove(KEYS / 2), Outcome::UnknownKey);
+    assert_eq!(outcomes, [Outcome::Allowed; KEYS]);
+    setup.assert_used(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn charges_sent_to_a_demoted_master_are_counted_once() {
+    let setup = Setup::start(&Redis::options(), 1).await;
+    let (done, replica) = (AtomicBool::new(false), &setup.cluster.nodes[3]);
+    let load = async {
+        let mut batches = 0;
+        while !done.load(Ordering::SeqCst) {
+            assert_eq!(setup.charge_all(&setup.harness).await, [Outcome::Allowed; KEYS], "{batches}");
+            batches += 1;
+        }
+        batches
+    };
+    let failover = async {
+        replica.cli(&["CLUSTER", "FAILOVER"]).await;
+        eventually(WAIT_TIMEOUT, "the replica is promoted", async || {
+            (replica.info("role").await.unwrap() == "master").then_some(())
+        })
+        .await;
+        let target = replica.calls("evalsha").await + 20;
+        eventually(WAIT_TIMEOUT, "20 more batches", async || {
+            (replica.calls("evalsha").await >= target).then_some(())
+        })
+        .await;
+        done.store(true, Ordering::SeqCst);
+    };
+    let (batches, ()) = tokio::join!(load, failover);
+    setup.assert_used(batches).await;
+}
+
+/// Valkey 9.0 loads an append-only file of such batches into wrong slots (valkey-io/valkey#2995).
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_are_read_from_the_append_only_file() {
+    for options in [Some(Redis::options()), Redis::valkey()] {
+        let Some(options) = options else { return };
+        let mut setup = Setup::start(&options, 0).await;
+        for _ in 0..20 {
+            assert_eq!(setup.charge_all(&setup.harness).await, [Outcome::Allowed; KEYS]);
+        }
+        let mut sizes = Vec::new();
+        for node in &mut setup.cluster.nodes {
+            let size = node.cli(&["DBSIZE"]).await;
+            node.restart().await;
+            sizes.push((size, node.cli(&["DBSIZE"]).await));
+        }
+        assert!(sizes.iter().all(|(before, after)| before == after), "{sizes:?}");
+        setup.cluster.wait_healthy().await;
+        setup.harness = setup.harness.other_replica(&setup.cluster.url(), LIMITS).await;
+        setup.assert_used(20).await;
+    }
+}
