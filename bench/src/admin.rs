@@ -6,9 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, ensure};
 use quota_client::QuotaClient;
 use quota_client::wire::{AccountAction, AccountChange, Limits};
-use quota_svc::domain::time::Clock;
-use quota_svc::store::Store;
-use quota_svc::store::embedded::EmbeddedStore;
+use quota_svc::accounts::Accounts;
 use reqwest::header::{COOKIE, ORIGIN, SET_COOKIE};
 use serde_json::{Value, json};
 use testkit::process::token_file;
@@ -16,7 +14,7 @@ use testkit::redis::Redis;
 
 use crate::gate::Gate;
 use crate::lookup::servers::Server;
-use crate::lookup::{connect_store, programs};
+use crate::lookup::{connect_store, open_file, programs};
 use crate::seed;
 use crate::stats::{median, percentile};
 use crate::table::table;
@@ -47,7 +45,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("store.redb");
     {
-        let store = EmbeddedStore::open(&file, Limits::default(), Clock::Store)?;
+        let store = open_file(&file)?;
         fill(&store, options.accounts).await?;
         store.close().await;
     }
@@ -66,7 +64,7 @@ pub async fn run(options: &Options) -> anyhow::Result<Vec<Gate>> {
     Ok(gates)
 }
 
-async fn fill(store: &dyn Store, accounts: usize) -> anyhow::Result<()> {
+async fn fill(store: &Accounts, accounts: usize) -> anyhow::Result<()> {
     println!("creating {accounts} accounts with three keys each");
     seed::keys(store, 3 * accounts, 3, &Limits::default(), |_| Ok(())).await
 }

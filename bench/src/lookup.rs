@@ -26,7 +26,7 @@ use crate::gate::Gate;
 use crate::table::thousands;
 use chain::Chain;
 pub(crate) use chain::Programs;
-pub(crate) use chain::connect_store;
+pub(crate) use chain::{connect_store, open_file};
 use ip_lookup::IpLookup;
 pub(crate) use locations::client_addresses;
 use nginx::{Databases, Nginx};

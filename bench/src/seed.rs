@@ -8,10 +8,10 @@ use anyhow::{Context, ensure};
 use api_key::{ApiKey, RandomError};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use quota_client::wire::{Limits, NewKey, Scope, StoredAccount};
+use quota_svc::accounts::Accounts;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyMeta, StoredKey};
 use quota_svc::domain::transfer::ImportAccount;
-use quota_svc::store::Store;
 
 /// Accounts per import call.
 const ACCOUNTS_PER_IMPORT: usize = 100;
@@ -23,13 +23,13 @@ const IMPORTS_IN_FLIGHT: usize = 4;
 /// charged once under `limits`, so that a benchmark does not measure the first charge of a key, which costs more than a
 /// later one.
 pub async fn keys(
-    store: &dyn Store,
+    accounts: &Accounts,
     count: usize,
     per_account: usize,
     limits: &Limits,
     mut each: impl FnMut(&ApiKey) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let now = store.now().await?;
+    let now = accounts.now().await?;
     let mut unused = UnusedKeys::default();
     let mut new_account = |number: usize| -> anyhow::Result<_> {
         let size = per_account.min(count - number * per_account);
@@ -40,11 +40,11 @@ pub async fn keys(
         let keys = keys.iter().map(|key| stored_key(id, key, now, limits)).collect();
         Ok(ImportAccount { account: StoredAccount::new(login, None, now), keys })
     };
-    let accounts = count.div_ceil(per_account);
-    let imports = (0..accounts).step_by(ACCOUNTS_PER_IMPORT).map(|first| {
-        let numbers = first..accounts.min(first + ACCOUNTS_PER_IMPORT);
-        let accounts = numbers.map(&mut new_account).collect::<anyhow::Result<Vec<_>>>();
-        async move { store.import(&accounts?).await.context("can't import the keys") }
+    let end = count.div_ceil(per_account);
+    let imports = (0..end).step_by(ACCOUNTS_PER_IMPORT).map(|first| {
+        let numbers = first..end.min(first + ACCOUNTS_PER_IMPORT);
+        let imported = numbers.map(&mut new_account).collect::<anyhow::Result<Vec<_>>>();
+        async move { accounts.import(&imported?).await.context("can't import the keys") }
     });
     let reports = stream::iter(imports).buffer_unordered(IMPORTS_IN_FLIGHT);
     let created = reports.try_fold(0, async |sum, report| Ok(sum + report.keys_created as usize)).await?;
@@ -70,7 +70,14 @@ impl UnusedKeys {
 
 fn stored_key(account: AccountId, key: &ApiKey, now: i64, limits: &Limits) -> StoredKey {
     let settings = NewKey::new("bench", Scope::Full).settings;
-    let meta = KeyMeta { account, digest: key.digest(), hint: key.hint(), created_at: now, settings };
+    let meta = KeyMeta {
+        account,
+        digest: key.digest(),
+        hint: key.hint(),
+        created_at: now,
+        expiry_notice: None,
+        settings,
+    };
     let mut key = StoredKey::new(meta, None, now);
     key.record.charge(now, limits);
     key

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use api_key::ApiKey;
 use quota_client::wire::{KEYS_PER_ACCOUNT, Limits};
+use quota_svc::accounts::Accounts;
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::time::Clock;
+use quota_svc::store::StoreArgs;
 use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::RedisStore;
-use quota_svc::store::{Store, StoreArgs};
 use testkit::cluster::RedisCluster;
 use testkit::redis::Redis;
 use testkit::wait::eventually;
@@ -108,19 +109,21 @@ async fn charge_redis<'a>(
         ..StoreArgs::default()
     };
     let store = RedisStore::start(url, &args, Limits::default(), Clock::Store)?;
+    let store = Accounts::new(Arc::new(store), args.write_timeout);
     let connected = async || store.now().await.ok();
     eventually(Duration::from_secs(10), "the store is connected", connected).await;
     let ids = create_keys(&store, keys).await?;
-    Ok(Variant::charges(name, Box::new(store), ids, servers))
+    Ok(Variant::charges(name, store, ids, servers))
 }
 
 async fn charge_embedded(dir: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Variant<'static>> {
     let store = EmbeddedStore::open(&dir.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
+    let store = Accounts::new(Arc::new(store), Duration::from_secs(30));
     let ids = create_keys(&store, keys).await?;
-    Ok(Variant::charges(report::CHARGE_EMBEDDED, Box::new(store), ids, &[]))
+    Ok(Variant::charges(report::CHARGE_EMBEDDED, store, ids, &[]))
 }
 
-async fn create_keys(store: &dyn Store, keys: usize) -> anyhow::Result<Vec<KeyId>> {
+async fn create_keys(store: &Accounts, keys: usize) -> anyhow::Result<Vec<KeyId>> {
     let mut ids = Vec::new();
     let add = |key: &ApiKey| {
         ids.push(KeyId::of(&key.digest()));

@@ -17,13 +17,13 @@ use poem::error::{MethodNotAllowedError, NotFoundError};
 use poem::{Endpoint, Request, Response};
 use poem_openapi::OperationId;
 use quota_client::ChargeError;
-use quota_client::wire::{Scope, origin_hash};
+use quota_client::wire::{Charge, RateLimit, Scope, Verdict, origin_hash};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::caller::Caller;
 use crate::fields::FieldSet;
-use crate::lookup::{Allowed, Backends, Denial};
+use crate::lookup::Backends;
 use crate::metrics::{Operation, RequestCounters, RequestOutcome};
 
 use error::ApiError;
@@ -70,38 +70,47 @@ impl Endpoint for Api {
 impl Api {
     async fn get_ip(&self, request: &Request) -> Response {
         match self.authorize(request).await {
-            Ok((allowed, scope)) => {
+            Ok((scope, quota)) => {
                 self.record(Operation::Lookup, RequestOutcome::Success, Some(scope));
-                self.success_response(&allowed, FieldSet::Scope(scope), request)
+                self.success_response(&quota, FieldSet::Scope(scope), request)
             }
             Err(error) => self.error_response(Operation::Lookup, &error),
         }
     }
 
     async fn get_demo(&self, request: &Request) -> Response {
-        match self.backends.charge_demo().await {
-            Ok(allowed) => {
+        match self.charge(Charge::Demo).await {
+            Ok((_, quota)) => {
                 self.record(Operation::Demo, RequestOutcome::Success, None);
-                self.success_response(&allowed, FieldSet::Demo, request)
+                self.success_response(&quota, FieldSet::Demo, request)
             }
-            Err(denial) => self.error_response(Operation::Demo, &ApiError::Denied(denial)),
+            Err(error) => self.error_response(Operation::Demo, &error),
         }
     }
 
     /// Checks, in this order, that a key is present, that the scope is valid and that the key is well-formed. Then
     /// charges the key. Returns the scope of the response: the requested scope or the key's, whichever is narrower.
-    async fn authorize(&self, request: &Request) -> Result<(Allowed, Scope), ApiError> {
+    async fn authorize(&self, request: &Request) -> Result<(Scope, RateLimit), ApiError> {
         let query = request.uri().query();
         let key = request::key(request.headers(), query).ok_or(ApiError::MissingKey)?;
         let requested = request::scope(query)?;
         let key = ApiKey::parse(&key).map_err(|_| ApiError::MalformedKey)?;
         let origin = request::origin(request.headers()).map(origin_hash);
-        let allowed = self.backends.charge(&key, origin).await.map_err(ApiError::Denied)?;
-        let key_scope = allowed.scope.ok_or(ApiError::NO_VERDICT)?;
-        Ok((allowed, requested.map_or(key_scope, |requested| requested.min(key_scope))))
+        let (key_scope, quota) = self.charge(Charge::Key { digest: key.digest(), origin }).await?;
+        let key_scope = key_scope.ok_or(ApiError::NO_VERDICT)?;
+        Ok((requested.map_or(key_scope, |requested| requested.min(key_scope)), quota))
     }
 
-    fn success_response(&self, allowed: &Allowed, field_set: FieldSet, request: &Request) -> Response {
+    /// Returns the scope, which the demo does not have, and the daily quota of an allowed request.
+    async fn charge(&self, charge: Charge) -> Result<(Option<Scope>, RateLimit), ApiError> {
+        match self.backends.charge(charge).await {
+            Ok(Verdict::Allowed { scope, rate_limit }) => Ok((scope, rate_limit)),
+            Ok(denial) => Err(ApiError::Denied(denial)),
+            Err(error) => Err(ApiError::NoVerdict(error)),
+        }
+    }
+
+    fn success_response(&self, quota: &RateLimit, field_set: FieldSet, request: &Request) -> Response {
         let caller = Caller::of(request);
         let client = caller.identify(&self.backends.edge, request, field_set.has_connection_facts());
         self.counters.count_client_ip(client.decision);
@@ -109,11 +118,11 @@ impl Api {
             FieldSet::Scope(_) => Operation::Lookup,
             FieldSet::Demo => Operation::Demo,
         };
-        self.responses.success(operation, &allowed.rate_limit, self.backends.render(field_set, &client))
+        self.responses.success(operation, quota, self.backends.render(field_set, &client))
     }
 
     fn error_response(&self, operation: Operation, error: &ApiError) -> Response {
-        if let ApiError::Denied(Denial::NoVerdict(cause)) = error {
+        if let ApiError::NoVerdict(cause) = error {
             self.warn_outage(*cause);
         }
         self.record(operation, error.outcome(), None);

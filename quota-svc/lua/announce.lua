@@ -1,6 +1,6 @@
 -- Announces an event of a key. The quota-svc of dashboard-api, which may read accounts, makes a notice of it.
 --
--- KEYS[1]  announcements (`{outbox}:n`)
+-- KEYS[1]  announcements of the key's shard (`…:n`)
 -- ARGV[1]  the notice as JSON
 -- ARGV[2]  time of the announcement in ms
 -- ARGV[3]  maximum number of announcements

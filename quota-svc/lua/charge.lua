@@ -8,8 +8,8 @@
 -- ARGV[4]      the time in ms, or '' for this server's clock (tests set it to cross midnight)
 -- ARGV[4 + i]  count, the number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge and
 --              no origin
--- ARGV[4 + #KEYS + i]  hash of the origin of the i-th group's requests, or '' if they have none; all are omitted if no group
---              has one
+-- ARGV[4 + #KEYS + i]  hash of the origin of the i-th group's requests (16 bytes), or '' if they have none; all are omitted if
+--              no group has one
 -- returns      one string of 8-byte little-endian numbers: the time in ms, then two numbers per group. Integers would be
 --              slower: each costs time here and in quota-svc. The two numbers are:
 --              status: limit * 64 + outcome * 4 + scope
@@ -23,11 +23,8 @@
 --
 -- Atomic because state, burst window and daily count must be checked together: otherwise two replicas of quota-svc
 -- could both allow the last request. One call charges a whole batch, in a Cluster its groups of one master. After a write
--- the script must not fail, because the charges of all groups would: so the first read of a record, and accesses of other
--- Redis keys, use `pcall`.
--- The offsets are those of the table in src/domain/record/codec.rs. A pause also writes to the event list (`…:e`), and
--- a restricted key's metadata (`…:m`) is read. These Redis keys are derived, not declared in KEYS, which is safe in a Cluster
--- because they have the record's hash tag. Never add a shebang: it would limit the script to one slot.
+-- the script must not fail, because the charges of all groups would: so the first read of a record uses `pcall`.
+-- The offsets are those of the table in src/domain/record/codec.rs. Never add a shebang: it would limit the script to one slot.
 --
 -- Performance: every call runs the script from the top, so setup code costs time even for one charge. The hot path is
 -- inline in the loop. Rare code is in functions that use only their arguments, because Lua allocates an upvalue for
@@ -60,17 +57,11 @@ local function correct_day(key, day, used, today)
   return used
 end
 
--- If the event list has a wrong type, the pause takes effect without an event: an error here would abort the script after it
--- has counted other groups.
-local function pause(key, flags, now, burst)
+local function pause(key, flags, now)
   local at = struct.pack('<I8', now)
   redis.call('SETRANGE', key, 2, struct.pack('<BB', 1, flags - flags % 2 + 1)) -- paused, and not announced yet
   redis.call('SETRANGE', key, 8, at)
   redis.call('SETRANGE', key, 48, at)
-  local events = string.sub(key, 1, -2) .. 'e'
-  local event = string.format('%.0f paused more than %d requests within 60 seconds (by the system)', now, burst)
-  redis.pcall('LPUSH', events, event)
-  redis.pcall('LTRIM', events, 0, 99)
 end
 
 -- Returns how many arrivals of a full ring have expired at `at`, counted from the oldest. It looks at up to 16 of them
@@ -131,20 +122,19 @@ local function move_back(key, ring, capacity, len, head, last, now)
 end
 
 -- Returns the status and the counts of a key that is denied regardless of its limits, and of an invalid record. Returns nil if
--- the limits decide. StoredKey::denial in src/domain/key.rs does the same, except for pauses and invalid records. The hashes
--- of the allowed origins are in the metadata (`…:m`).
-local function denial(key, header, expires, now, origin)
+-- the limits decide. `ring` is where the hashes of the allowed origins end. KeyRecord::denial in src/domain/record.rs does the
+-- same, except for pauses and invalid records.
+local function denial(key, header, ring, expires, now, origin)
   local version, scope, state, flags = struct.unpack('<BBBB', header)
   if version ~= 1 or scope > 2 or state > 2 then return 16, 0 end
   if math.floor(flags / 4) % 2 == 1 then return 44, 0 end -- suspended
   if state == 2 then return 8, 0 end
   if expires > 0 and now >= expires * 1000 then return 36, expires end
   if math.floor(flags / 2) % 2 == 1 then -- restricted
-    local meta = redis.pcall('GET', string.sub(key, 1, -2) .. 'm')
-    local is_valid, fields = pcall(cjson.decode, meta)
-    if not is_valid or type(fields) ~= 'table' or type(fields.origin_hashes) ~= 'table' then return 16, 0 end
+    local hashes = redis.call('GETRANGE', key, 200, ring - 1)
+    if ring == 200 or #hashes < ring - 200 then return 16, 0 end
     local is_allowed = false
-    for _, hash in ipairs(fields.origin_hashes) do is_allowed = is_allowed or hash == origin end
+    for at = 1, #hashes, 16 do is_allowed = is_allowed or string.sub(hashes, at, at + 15) == origin end
     if not is_allowed then return 40, 0 end
   end
   if state == 0 then return nil end
@@ -172,7 +162,7 @@ end
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local pack, unpack = struct.pack, struct.unpack
-local WINDOW, DAY, RING = 60000, 86400000, 184
+local WINDOW, DAY = 60000, 86400000
 local records, argv = KEYS, ARGV
 local groups, before, rest = #KEYS, 0, 4 -- `before`, `rest`: arguments before the records, and before the counts
 if groups == 0 then
@@ -212,9 +202,10 @@ for i = 1, groups do
     if len > capacity then break end
     -- The low three bytes of `first` are version, scope and state: 1 + 256 * scope for an active key. Its highest byte has the
     -- flags: 2^25 and more if the key is restricted or its account suspended.
-    local scope = (first % 2 ^ 24 - 1) / 256
+    local scope, ring = (first % 2 ^ 24 - 1) / 256, 200
     if expires > 0 or first >= 33554432 or (scope ~= 2 and scope ~= 1 and scope ~= 0) then
-      local denied, detail = denial(key, header, expires, now, argv[rest + groups + i])
+      if first >= 33554432 then ring = 200 + 16 * unpack('<H', header, 47) end -- after the hashes of the allowed origins
+      local denied, detail = denial(key, header, ring, expires, now, argv[rest + groups + i])
       if denied then
         status, counts = denied, detail
         break
@@ -234,7 +225,7 @@ for i = 1, groups do
     if last > now then
       if last - now <= 1000 then
         at, stamp = last, pack('<I', last % 2 ^ 32)
-      elseif move_back(key, RING, capacity, len, head, last, now) then
+      elseif move_back(key, ring, capacity, len, head, last, now) then
         last = now
       else
         break
@@ -242,7 +233,7 @@ for i = 1, groups do
     end
     if at - last >= WINDOW then len, head = 0, 0 end
     if capacity > burst then -- another replica has a higher limit
-      len = shrink(key, RING, capacity, len, head, burst)
+      len = shrink(key, ring, capacity, len, head, burst)
       if not len then break end
       capacity, head = burst, 0
     end
@@ -250,19 +241,19 @@ for i = 1, groups do
     for _ = 1, count do
       if len == capacity then
         local expired = 0
-        if capacity > 0 then expired = count_expired(key, RING, capacity, head, at) end
+        if capacity > 0 then expired = count_expired(key, ring, capacity, head, at) end
         if not expired then outcome = 4 break end
         if expired > 0 then
           head, len = (head + expired) % capacity, len - expired
         elseif capacity < burst then
-          capacity, head = grow(key, RING, capacity, head, burst), 0
+          capacity, head = grow(key, ring, capacity, head, burst), 0
         else
-          pause(key, math.floor(first / 2 ^ 24), now, burst)
+          pause(key, math.floor(first / 2 ^ 24), now)
           outcome = 5
           break
         end
       end
-      call('SETRANGE', key, format('%d', RING + 4 * ((head + len) % capacity)), stamp)
+      call('SETRANGE', key, format('%d', ring + 4 * ((head + len) % capacity)), stamp)
       len = len + 1
       if used < limit then
         used, allowed = used + 1, allowed + 1

@@ -7,11 +7,11 @@ use quick_cache::sync::Cache;
 use quota_api::NoticeKind;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 
+use crate::accounts::Accounts;
 use crate::domain::id::KeyId;
 use crate::domain::notice::Announcement;
 use crate::domain::time::day_of;
 use crate::metrics::Metrics;
-use crate::store::Store;
 
 /// Announcements that wait for the store. Further ones are dropped: a pause is announced by the key's next charge.
 const QUEUE: usize = 1_024;
@@ -28,9 +28,9 @@ pub struct Announcer {
 
 impl Announcer {
     /// Returns the announcer and its task.
-    pub fn new(store: Arc<dyn Store>, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send + use<>) {
+    pub fn new(accounts: Arc<Accounts>, metrics: Metrics) -> (Self, impl Future<Output = ()> + Send + use<>) {
         let (queue, announcements) = mpsc::channel(QUEUE);
-        (Self { queue, limit_days: Cache::new(LIMITED_KEYS) }, run(store, announcements, metrics))
+        (Self { queue, limit_days: Cache::new(LIMITED_KEYS) }, run(accounts, announcements, metrics))
     }
 
     pub fn announce(&self, announcement: Announcement) {
@@ -45,11 +45,11 @@ impl Announcer {
     }
 }
 
-async fn run(store: Arc<dyn Store>, announcements: Receiver<Announcement>, metrics: Metrics) {
+async fn run(accounts: Arc<Accounts>, announcements: Receiver<Announcement>, metrics: Metrics) {
     let next = async |mut announcements: Receiver<Announcement>| {
         announcements.recv().await.map(|announcement| (announcement, announcements))
     };
-    let announce = async |announcement: Announcement| match store.announce(&announcement).await {
+    let announce = async |announcement: Announcement| match accounts.announce(&announcement).await {
         Ok(dropped) => metrics.record_dropped_notices(dropped),
         // A pause stays unannounced until the next charge of its key.
         Err(error) => tracing::warn!(%error, key = %announcement.key, "can't announce an event of a key yet"),

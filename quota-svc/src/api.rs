@@ -22,18 +22,19 @@ pub use overview::OverviewApi;
 use quota_api::Limits;
 pub use transfer::TransferApi;
 
+use crate::accounts::Accounts;
 use crate::announcer::Announcer;
 use crate::denial_cache::DenialCache;
 use crate::domain::id::KeyId;
 use crate::domain::verdict::Subject;
 use crate::metrics::Metrics;
-use crate::store::{Result, Store, StoreError};
+use crate::store::{Result, StoreError};
 
 /// The `docs` field of errors: the OpenAPI document, which quota-svc itself serves.
 pub(crate) const DOCS: &str = "/openapi.json";
 
 pub struct Context {
-    pub store: Arc<dyn Store>,
+    pub accounts: Arc<Accounts>,
     pub limits: Limits,
     pub metrics: Metrics,
     pub denial_cache: DenialCache,

@@ -12,13 +12,13 @@ use quota_client::{ChargeService, QuotaToken};
 use service_kit::{Condition, Kit, Telemetry, responder};
 use tokio::task::JoinSet;
 
+use crate::accounts::Accounts;
 use crate::announcer::Announcer;
 use crate::api::{self, Context, Guard};
 use crate::config::Config;
 use crate::denial_cache::DenialCache;
 use crate::metrics::Metrics;
 use crate::router::{self, Serve};
-use crate::store::Store;
 use crate::store::embedded::EmbeddedStore;
 
 /// How often the store's health is copied to /readyz and to the gauges.
@@ -34,7 +34,7 @@ pub struct QuotaService {
     server: Server,
     endpoint: poem::endpoint::BoxEndpoint<'static>,
     context: Arc<Context>,
-    store: Arc<dyn Store>,
+    accounts: Arc<Accounts>,
     tasks: JoinSet<()>,
     kit: Kit,
 }
@@ -46,20 +46,21 @@ impl QuotaService {
     /// `server` is a port that is already bound. Its clients wait until the store is open.
     pub async fn start(server: Option<Server>, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
-        Self::start_with(config.store.open(config.limits.limits())?, server, config, kit).await
+        let accounts = Arc::new(Accounts::open(&config.store, config.limits.limits())?);
+        Self::start_with(accounts, server, config, kit).await
     }
 
     async fn start_with(
-        store: Arc<dyn Store>,
+        accounts: Arc<Accounts>,
         server: Option<Server>,
         config: &Config,
         kit: &Kit,
     ) -> anyhow::Result<Self> {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
-        let (context, announcements) = context(store.clone(), config.limits.limits(), &kit.telemetry);
+        let (context, announcements) = context(accounts.clone(), config.limits.limits(), &kit.telemetry);
         let guard = Guard { token, allow_remote: config.allow_remote };
         let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);
-        let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&*store)).await;
+        let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&accounts)).await;
         let server = match server {
             Some(server) => server,
             None => Server::bind("quota", config.listen, &kit.serve).await?,
@@ -67,16 +68,16 @@ impl QuotaService {
         // The peers are our own services.
         let server = server.errors(responder(api::DOCS, &HeaderMap::new())).trust(|_| true);
         let condition = kit.readiness.condition("store");
-        let health_report = report_store_health(store.clone(), condition, kit.telemetry.meter());
+        let health_report = report_store_health(accounts.clone(), condition, kit.telemetry.meter());
         let mut tasks = JoinSet::new();
         tasks.spawn(kit.tasks.watch("store health", health_report));
         tasks.spawn(kit.tasks.watch("announcements", announcements));
         // A quota-svc that serves only charges may not be allowed to read the outbox.
         if config.serve == Serve::All {
-            let outbox_report = report_outbox(store.clone(), kit.telemetry.meter());
+            let outbox_report = report_outbox(accounts.clone(), kit.telemetry.meter());
             tasks.spawn(kit.tasks.watch("outbox", outbox_report));
         }
-        Ok(Self { server, endpoint, context, store, tasks, kit: kit.clone() })
+        Ok(Self { server, endpoint, context, accounts, tasks, kit: kit.clone() })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -91,14 +92,14 @@ impl QuotaService {
     /// Serves until shutdown, then saves the counters of the embedded store. Shuts the process down if the store has
     /// failed for good: a new process can work again.
     pub async fn run(self) {
-        let Self { server, endpoint, store, mut tasks, kit, .. } = self;
+        let Self { server, endpoint, accounts, mut tasks, kit, .. } = self;
         let mut serving = std::pin::pin!(server.serve(endpoint, kit.lifecycle.clone()));
         tokio::select! {
             () = &mut serving => {}
-            () = kit.tasks.watch("store writer", store.failed()) => serving.await,
+            () = kit.tasks.watch("store writer", accounts.failed()) => serving.await,
         }
         tasks.abort_all();
-        store.close().await;
+        accounts.close().await;
     }
 }
 
@@ -106,28 +107,29 @@ impl QuotaService {
 pub fn document() -> anyhow::Result<String> {
     let limits = Limits::default();
     let store = Arc::new(EmbeddedStore::in_memory(limits, Default::default())?);
-    let document = router::document(&context(store, limits, &Telemetry::detached()).0);
+    let accounts = Arc::new(Accounts::new(store, Duration::ZERO));
+    let document = router::document(&context(accounts, limits, &Telemetry::detached()).0);
     Ok(service_kit::json::sorted(&document)?)
 }
 
 /// The context of the API, and the task that announces events to owners.
 fn context(
-    store: Arc<dyn Store>,
+    accounts: Arc<Accounts>,
     limits: Limits,
     telemetry: &Telemetry,
 ) -> (Arc<Context>, impl Future<Output = ()> + Send + use<>) {
     let (metrics, denial_cache) = (Metrics::new(&telemetry.meter()), DenialCache::default());
-    let (announcer, announcements) = Announcer::new(store.clone(), metrics.clone());
-    (Arc::new(Context { store, limits, metrics, denial_cache, announcer }), announcements)
+    let (announcer, announcements) = Announcer::new(accounts.clone(), metrics.clone());
+    (Arc::new(Context { accounts, limits, metrics, denial_cache, announcer }), announcements)
 }
 
-async fn wait_for_store(store: &dyn Store) {
-    while store.unavailable_reason().is_some() {
+async fn wait_for_store(accounts: &Accounts) {
+    while accounts.unavailable_reason().is_some() {
         tokio::time::sleep(STORE_WAIT_POLL).await;
     }
 }
 
-async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter: Meter) {
+async fn report_store_health(accounts: Arc<Accounts>, condition: Condition, meter: Meter) {
     let up = meter
         .u64_gauge("quota_store_up")
         .with_description("1 while the store is reachable, 0 while it is not")
@@ -139,9 +141,9 @@ async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter:
     let mut tick = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         tick.tick().await;
-        let reason = store.unavailable_reason();
+        let reason = accounts.unavailable_reason();
         up.record(u64::from(reason.is_none()), &[]);
-        unsafe_settings.record(u64::from(store.unsafe_settings().is_some()), &[]);
+        unsafe_settings.record(u64::from(accounts.unsafe_settings().is_some()), &[]);
         match reason {
             None => condition.set_ready("the store is reachable"),
             Some(reason) => condition.set_not_ready(reason),
@@ -149,7 +151,7 @@ async fn report_store_health(store: Arc<dyn Store>, condition: Condition, meter:
     }
 }
 
-async fn report_outbox(store: Arc<dyn Store>, meter: Meter) {
+async fn report_outbox(accounts: Arc<Accounts>, meter: Meter) {
     let overdue = meter
         .f64_gauge("quota_notices_overdue")
         .with_unit("s")
@@ -160,7 +162,7 @@ async fn report_outbox(store: Arc<dyn Store>, meter: Meter) {
     let mut tick = tokio::time::interval(OUTBOX_INTERVAL);
     loop {
         tick.tick().await;
-        if let Ok(ms) = store.overdue_ms().await {
+        if let Ok(ms) = accounts.overdue_ms().await {
             overdue.record(ms as f64 / 1000.0, &[]);
         }
     }
@@ -215,19 +217,20 @@ mod tests {
             move || PanickingBackend(InMemoryBackend::new(), armed.clone())
         };
         let store = EmbeddedStore::with_backend(backend, Limits::default(), Default::default());
-        let store: Arc<dyn Store> = Arc::new(store.expect("store opens"));
-        let service = QuotaService::start_with(store.clone(), None, &config, &kit).await.expect("starts");
+        let store = Arc::new(store.expect("store opens"));
+        let accounts = Arc::new(Accounts::new(store, Duration::from_secs(10)));
+        let service = QuotaService::start_with(accounts.clone(), None, &config, &kit).await.expect("starts");
         let service = tokio::spawn(service.run());
 
         armed.store(true, Ordering::SeqCst);
         let login = Login::parse("ada").expect("valid login");
-        assert!(store.create_account(&login, None).await.is_err());
+        assert!(accounts.create_account(&login, None).await.is_err());
         let demo = crate::domain::verdict::ChargeGroup {
             subject: crate::domain::verdict::Subject::Demo,
             origin: None,
             count: 1,
         };
-        let outcome = store.charge(&[demo]).await;
+        let outcome = accounts.charge(&[demo]).await;
         assert!(matches!(outcome[..], [crate::domain::verdict::GroupOutcome::Unavailable]), "{outcome:?}");
         let ended = tokio::time::timeout(Duration::from_secs(10), service).await.expect("the service ends");
         ended.expect("no panic in the service");

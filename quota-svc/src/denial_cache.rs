@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quick_cache::sync::Cache;
+use quota_api::Verdict;
 
 use crate::domain::time::{day_of, midnight_after};
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
@@ -61,7 +62,7 @@ impl DenialCache {
     pub fn insert(&self, group: &ChargeGroup, outcome: &GroupOutcome, generation: u64, now: Instant) {
         let ChargeGroup { subject, origin, .. } = *group;
         let Some((outcome, ttl)) = cacheable(subject, outcome) else { return };
-        let origin = origin.filter(|_| outcome != GroupOutcome::UnknownKey);
+        let origin = origin.filter(|_| outcome != GroupOutcome::Denied(Verdict::UnknownKey));
         if self.generation.load(Ordering::Acquire) == generation {
             self.entries.insert(subject, CachedDenial { outcome, origin, inserted: now, expires: now + ttl });
             // A change may have happened between the check and the insert.
@@ -87,7 +88,7 @@ impl Default for DenialCache {
 /// The outcome to return for further charges, and its TTL; `None` if it must not be cached.
 fn cacheable(subject: Subject, outcome: &GroupOutcome) -> Option<(GroupOutcome, Duration)> {
     match outcome {
-        GroupOutcome::UnknownKey | GroupOutcome::Paused { .. } => Some((*outcome, TTL)),
+        GroupOutcome::Denied(Verdict::UnknownKey) | GroupOutcome::Paused { .. } => Some((*outcome, TTL)),
         GroupOutcome::Counted(counts) if counts.burst_exceeded => {
             Some((GroupOutcome::Paused { now: counts.now, unannounced: None }, TTL))
         }
@@ -107,6 +108,7 @@ mod tests {
     use crate::domain::id::KeyId;
 
     const KEY: Subject = Subject::Key(KeyId([7; 16]));
+    const UNKNOWN_KEY: GroupOutcome = GroupOutcome::Denied(Verdict::UnknownKey);
 
     fn group(subject: Subject, origin: Option<u128>) -> ChargeGroup {
         ChargeGroup { subject, origin, count: 1 }
@@ -131,9 +133,10 @@ mod tests {
         for outcome in [
             counted(1, 0, false),
             counted(0, 1, false),
-            GroupOutcome::Inactive,
-            GroupOutcome::Expired { at: 1 },
-            GroupOutcome::WrongOrigin,
+            GroupOutcome::Denied(Verdict::Inactive),
+            GroupOutcome::Denied(Verdict::Expired { at: 1 }),
+            GroupOutcome::Denied(Verdict::WrongOrigin),
+            GroupOutcome::Denied(Verdict::Suspended),
             GroupOutcome::Unavailable,
         ] {
             cache.insert(&group(KEY, None), &outcome, cache.generation(), now);
@@ -171,10 +174,10 @@ mod tests {
         let now = Instant::now();
         let before = cache.generation();
         cache.invalidate(&KEY);
-        cache.insert(&group(KEY, None), &GroupOutcome::UnknownKey, before, now);
+        cache.insert(&group(KEY, None), &UNKNOWN_KEY, before, now);
         assert_eq!(cache.get(&KEY, None, now), None);
-        cache.insert(&group(KEY, None), &GroupOutcome::UnknownKey, cache.generation(), now);
-        assert_eq!(cache.get(&KEY, None, now), Some(GroupOutcome::UnknownKey));
+        cache.insert(&group(KEY, None), &UNKNOWN_KEY, cache.generation(), now);
+        assert_eq!(cache.get(&KEY, None, now), Some(UNKNOWN_KEY));
         cache.invalidate(&KEY);
         assert_eq!(cache.get(&KEY, None, now), None);
     }

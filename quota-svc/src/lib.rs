@@ -1,6 +1,7 @@
 //! quota-svc: stores accounts and API keys, and checks and counts every request. The only service that accesses the
 //! store.
 
+pub mod accounts;
 mod announcer;
 pub mod api;
 pub mod app;

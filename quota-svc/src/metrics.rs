@@ -52,7 +52,7 @@ impl Metrics {
             self.cached_denials.add(cached as u64, &[]);
         }
         for outcome in Outcome::ALL {
-            let count = verdicts.iter().filter(|verdict| verdict.outcome == *outcome).count();
+            let count = verdicts.iter().filter(|verdict| verdict.outcome() == *outcome).count();
             if count > 0 {
                 self.charges.add(count as u64, &[KeyValue::new("outcome", outcome.as_str())]);
             }

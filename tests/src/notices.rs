@@ -98,7 +98,7 @@ impl Owners {
         let mut outcomes = Vec::new();
         for batch in charges.chunks(BATCH) {
             let verdicts = client.charge(batch).await?;
-            outcomes.extend(verdicts.iter().map(|verdict| verdict.outcome));
+            outcomes.extend(verdicts.iter().map(|verdict| verdict.outcome()));
         }
         Ok(outcomes)
     }

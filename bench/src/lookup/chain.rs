@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use quota_client::wire::Limits;
-use quota_svc::domain::time::Clock;
-use quota_svc::store::redis::RedisStore;
-use quota_svc::store::{Store, StoreArgs};
+use quota_svc::accounts::Accounts;
+use quota_svc::store::StoreArgs;
 use tempfile::NamedTempFile;
 use testkit::mmdb::sample;
 use testkit::redis::Redis;
@@ -138,15 +137,23 @@ async fn start_quota(redis_url: &str, programs: &Programs, limits: &Limits) -> a
     programs.start("quota-svc", &[&flags[..], &limit_flags].concat()).await
 }
 
-pub async fn connect_store(url: &str) -> anyhow::Result<RedisStore> {
+pub async fn connect_store(url: &str) -> anyhow::Result<Accounts> {
     let args = StoreArgs {
+        redis_url: Some(url.into()),
         key_prefix: KEY_PREFIX.to_owned(),
         store_timeout: STORE_TIMEOUT,
         write_timeout: STORE_TIMEOUT,
         ..StoreArgs::default()
     };
-    let store = RedisStore::start(url, &args, Limits::default(), Clock::Store)?;
-    let connected = async || store.now().await.ok();
+    let accounts = Accounts::open(&args, Limits::default())?;
+    let connected = async || accounts.now().await.ok();
     testkit::wait::eventually(STORE_TIMEOUT, "the store is connected", connected).await;
-    Ok(store)
+    Ok(accounts)
+}
+
+/// Opens or creates the file of an embedded store.
+pub fn open_file(path: &Path) -> anyhow::Result<Accounts> {
+    let args =
+        StoreArgs { store_file: Some(path.to_owned()), write_timeout: STORE_TIMEOUT, ..StoreArgs::default() };
+    Accounts::open(&args, Limits::default())
 }

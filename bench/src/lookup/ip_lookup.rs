@@ -1,13 +1,10 @@
 //! ip-lookup: all services in one process, with its own keys in the embedded store or in Redis.
 
 use quota_client::wire::Limits;
-use quota_svc::domain::time::Clock;
-use quota_svc::store::Store;
-use quota_svc::store::embedded::EmbeddedStore;
 use tempfile::TempDir;
 use testkit::redis::Redis;
 
-use super::chain::{LOOKUP, Programs, connect_store};
+use super::chain::{LOOKUP, Programs, connect_store, open_file};
 use super::servers::Server;
 use super::wrk::{AddressFile, KeyFile};
 use super::{KEYS, Variant};
@@ -24,14 +21,11 @@ impl IpLookup {
     pub async fn start(programs: &Programs, redis: Option<Redis>, flags: &[&str]) -> anyhow::Result<Self> {
         let (data_dir, limits, url) =
             (tempfile::tempdir()?, Limits::default(), redis.as_ref().map(Redis::url));
-        let store: Box<dyn Store> = match &url {
-            Some(url) => Box::new(connect_store(url).await?),
-            None => {
-                let file = data_dir.path().join("store.redb");
-                Box::new(EmbeddedStore::open(&file, limits, Clock::Store)?)
-            }
+        let store = match &url {
+            Some(url) => connect_store(url).await?,
+            None => open_file(&data_dir.path().join("store.redb"))?,
         };
-        let keys = KeyFile::create(&*store, KEYS, KEYS, &limits).await?;
+        let keys = KeyFile::create(&store, KEYS, KEYS, &limits).await?;
         store.close().await;
         // Unlocks the file.
         drop(store);

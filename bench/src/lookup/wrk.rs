@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use api_key::ApiKey;
 use futures_util::future::try_join_all;
 use quota_client::wire::{KEYS_PER_ACCOUNT, Limits};
-use quota_svc::store::Store;
+use quota_svc::accounts::Accounts;
 use serde::Deserialize;
 use tempfile::NamedTempFile;
 use tokio::process::Command;
@@ -47,7 +47,7 @@ impl KeyFile {
     /// Creates `count` keys in the store and writes them to the list. If `lines` is larger, the list repeats the keys up
     /// to about that many lines.
     pub async fn create(
-        store: &dyn Store,
+        store: &Accounts,
         count: usize,
         lines: usize,
         limits: &Limits,

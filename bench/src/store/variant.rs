@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use quota_svc::accounts::Accounts;
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
-use quota_svc::store::Store;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use testkit::redis::Redis;
@@ -25,7 +25,7 @@ pub struct Variant<'a> {
 enum Backend {
     /// The names of the counters. There are as many as API keys in the stores, so that INCR accesses as many entries.
     Incr(MultiplexedConnection, Vec<String>),
-    Charges(Box<dyn Store>, Vec<KeyId>),
+    Charges(Accounts, Vec<KeyId>),
 }
 
 impl<'a> Variant<'a> {
@@ -35,18 +35,13 @@ impl<'a> Variant<'a> {
         let client = redis::Client::open(redis.url())?;
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         // The names have the same length as the Redis keys of the records.
-        let counters = (0..counters).map(|n| format!("incr:1:{{{n:032x}}}:k")).collect();
+        let counters = (0..counters).map(|n| format!("incr:2:{{{:02x}-0}}:{n:032x}:k", n % 64)).collect();
         let backend = Backend::Incr(connection, counters);
         Ok(Self { name, backend, servers: std::slice::from_ref(redis), next: AtomicUsize::new(0) })
     }
 
     /// Charges through a store that contains these keys and uses these servers.
-    pub fn charges(
-        name: &'static str,
-        store: Box<dyn Store>,
-        keys: Vec<KeyId>,
-        servers: &'a [Redis],
-    ) -> Self {
+    pub fn charges(name: &'static str, store: Accounts, keys: Vec<KeyId>, servers: &'a [Redis]) -> Self {
         Self { name, backend: Backend::Charges(store, keys), servers, next: AtomicUsize::new(0) }
     }
 
@@ -65,7 +60,7 @@ impl<'a> Variant<'a> {
             Backend::Incr(connection, counters) => {
                 incr(connection.clone(), counters, start, batch_size).await
             }
-            Backend::Charges(store, keys) => charge(&**store, keys, start, batch_size).await,
+            Backend::Charges(store, keys) => charge(store, keys, start, batch_size).await,
         }
     }
 }
@@ -89,7 +84,7 @@ async fn incr(
     Ok(())
 }
 
-async fn charge(store: &dyn Store, keys: &[KeyId], start: usize, batch_size: usize) -> anyhow::Result<()> {
+async fn charge(store: &Accounts, keys: &[KeyId], start: usize, batch_size: usize) -> anyhow::Result<()> {
     let group =
         |n| ChargeGroup { subject: Subject::Key(keys[(start + n) % keys.len()]), origin: None, count: 1 };
     let groups: Vec<ChargeGroup> = (0..batch_size).map(group).collect();

@@ -49,7 +49,7 @@ impl ApiKey {
     }
 
     /// Generates keys until the digest of one has a property. That of a digest in one of 64 shards takes 64 keys on average,
-    /// some 0.1 ms, and leaves 184 random bits.
+    /// some 20 µs, and leaves 184 random bits.
     pub fn generate_where(mut accepts: impl FnMut(&KeyDigest) -> bool) -> Result<Self, RandomError> {
         loop {
             let key = Self::generate()?;

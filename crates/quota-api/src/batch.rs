@@ -6,7 +6,7 @@
 
 use api_key::KeyDigest;
 
-use crate::{Charge, Outcome, Scope, Verdict};
+use crate::{Charge, Exceeded, RateLimit, Scope, Verdict};
 
 /// Maximum number of charges per call.
 pub const MAX_BATCH: usize = 256;
@@ -17,11 +17,8 @@ pub const BATCH_TYPE: &str = "application/octet-stream";
 /// Kind, digest, hash of the origin.
 const CHARGE_LEN: usize = 1 + 32 + 16;
 
-/// Outcome, scope, five numbers.
-const VERDICT_LEN: usize = 1 + 1 + 5 * 8;
-
-const NO_SCOPE: u8 = u8::MAX;
-const NO_NUMBER: u64 = u64::MAX;
+/// Code, three numbers.
+const VERDICT_LEN: usize = 1 + 3 * 8;
 
 /// Encodes the request of a charge call.
 pub fn encode_charges(charges: &[Charge]) -> Vec<u8> {
@@ -63,49 +60,65 @@ pub fn encode_verdicts(verdicts: &[Verdict]) -> Vec<u8> {
     verdicts.iter().map(encode_verdict).collect::<Vec<_>>().into_flattened()
 }
 
-fn encode_verdict(verdict: &Verdict) -> [u8; VERDICT_LEN] {
-    let Verdict { outcome, scope, limit, remaining, reset, retry_after, expired_at } = *verdict;
-    let mut record = [0; VERDICT_LEN];
-    record[0] = outcome as u8;
-    record[1] = scope.map_or(NO_SCOPE, |scope| scope as u8);
-    let [limit, remaining, retry_after, expired_at] =
-        [limit, remaining, retry_after, expired_at].map(|number| number.map(u64::from));
-    let numbers = [limit, remaining, reset, retry_after, expired_at];
-    for (bytes, number) in record[2..].as_chunks_mut().0.iter_mut().zip(numbers) {
-        *bytes = number.unwrap_or(NO_NUMBER).to_le_bytes();
-    }
-    record
-}
-
 /// Decodes the response of a charge call. `None` if it is malformed.
 pub fn decode_verdicts(body: &[u8]) -> Option<Vec<Verdict>> {
     let (records, []) = body.as_chunks() else { return None };
     records.iter().map(decode_verdict).collect()
 }
 
-fn decode_verdict(record: &[u8; VERDICT_LEN]) -> Option<Verdict> {
-    let (&[outcome, scope], numbers) = record.split_first_chunk()?;
-    let numbers: &[[u8; 8]; 5] = numbers.as_chunks().0.try_into().ok()?;
-    let [limit, remaining, reset, retry_after, expired_at] =
-        numbers.map(u64::from_le_bytes).map(|number| (number != NO_NUMBER).then_some(number));
-    let narrow = |number: Option<u64>| number.map(u32::try_from).transpose().ok();
-    Some(Verdict {
-        outcome: *Outcome::ALL.get(usize::from(outcome))?,
-        scope: match scope {
-            NO_SCOPE => None,
-            scope => Some(*Scope::ALL.get(usize::from(scope))?),
-        },
-        limit: narrow(limit)?,
-        remaining: narrow(remaining)?,
-        reset,
-        retry_after: narrow(retry_after)?,
-        expired_at: narrow(expired_at)?,
-    })
+/// Defines `encode_verdict` and `decode_verdict`. Each line has a code, the numbers of the record in their order, and the
+/// verdict that has them: a pattern for encoding, an expression for decoding.
+macro_rules! verdict_records {
+    ($($code:literal [$($number:ident)*] ($($verdict:tt)+))+) => {
+        fn encode_verdict(verdict: &Verdict) -> [u8; VERDICT_LEN] {
+            let (code, numbers): (u8, &[u64]) = match *verdict {
+                $(Verdict::$($verdict)+ => ($code, &[$(u64::from($number)),*]),)+
+            };
+            let mut record = [0; VERDICT_LEN];
+            record[0] = code;
+            for (bytes, number) in record[1..].as_chunks_mut().0.iter_mut().zip(numbers) {
+                *bytes = number.to_le_bytes();
+            }
+            record
+        }
+
+        fn decode_verdict(record: &[u8; VERDICT_LEN]) -> Option<Verdict> {
+            let mut numbers = record[1..].as_chunks().0.iter().map(|bytes| u64::from_le_bytes(*bytes));
+            let verdict = match record[0] {
+                $($code => {
+                    $(let $number = numbers.next()?.try_into().ok()?;)*
+                    Verdict::$($verdict)+
+                })+
+                _ => return None,
+            };
+            // The numbers that a verdict does not have must be 0.
+            (encode_verdict(&verdict) == *record).then_some(verdict)
+        }
+    };
+}
+
+verdict_records! {
+    0 [limit remaining reset] (Allowed { scope: Some(Scope::Ip), rate_limit: RateLimit { limit, remaining, reset } })
+    1 [limit remaining reset] (Allowed { scope: Some(Scope::Geo), rate_limit: RateLimit { limit, remaining, reset } })
+    2 [limit remaining reset] (Allowed { scope: Some(Scope::Full), rate_limit: RateLimit { limit, remaining, reset } })
+    3 [limit remaining reset] (Allowed { scope: None, rate_limit: RateLimit { limit, remaining, reset } })
+    4 [] (UnknownKey)
+    5 [] (Inactive)
+    6 [at] (Expired { at })
+    7 [] (WrongOrigin)
+    8 [] (Suspended)
+    9 [limit reset retry_after] (Paused(Exceeded { limit, reset, retry_after }))
+    10 [limit reset retry_after] (BurstExceeded(Exceeded { limit, reset, retry_after }))
+    11 [limit reset retry_after] (DailyExceeded(Exceeded { limit, reset, retry_after }))
+    12 [] (Unavailable)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::Outcome;
 
     #[test]
     fn charges_are_encoded_as_documented() {
@@ -125,34 +138,71 @@ mod tests {
     }
 
     #[test]
-    fn verdict_is_encoded_as_documented() {
-        let verdict = Verdict {
-            outcome: Outcome::DailyExceeded,
-            scope: Some(Scope::Geo),
-            limit: Some(1000),
-            remaining: Some(0),
-            reset: Some(0x0102_0304_0506_0708),
-            retry_after: Some(60),
-            expired_at: None,
-        };
-        let numbers = [
-            [0xe8, 3, 0, 0, 0, 0, 0, 0],
-            [0; 8],
-            [8, 7, 6, 5, 4, 3, 2, 1],
-            [60, 0, 0, 0, 0, 0, 0, 0],
-            [0xff; 8],
+    fn verdicts_are_encoded_as_documented() {
+        let rate_limit = RateLimit { limit: 1000, remaining: 7, reset: 0x0102_0304_0506_0708 };
+        let verdicts = [
+            Verdict::Allowed { scope: Some(Scope::Geo), rate_limit },
+            Verdict::Expired { at: 60 },
+            Verdict::DailyExceeded(Exceeded { limit: 1000, reset: 0x0102_0304_0506_0708, retry_after: 60 }),
         ];
-        let body = [&[8, 1][..], numbers.as_flattened()].concat();
-        assert_eq!(encode_verdicts(&[verdict]), body);
-        assert_eq!(decode_verdicts(&body), Some(vec![verdict]));
+        let (limit, reset) = ([0xe8, 3, 0, 0, 0, 0, 0, 0], [8, 7, 6, 5, 4, 3, 2, 1]);
+        let number = |number| [number, 0, 0, 0, 0, 0, 0, 0];
+        let allowed = [&[1][..], &limit, &number(7), &reset].concat();
+        let expired = [&[6][..], &number(60), &[0; 16]].concat();
+        let denied = [&[11][..], &limit, &reset, &number(60)].concat();
+        let body = [allowed, expired, denied].concat();
+        assert_eq!(encode_verdicts(&verdicts), body);
+        assert_eq!(decode_verdicts(&body).as_deref(), Some(&verdicts[..]));
     }
 
     #[test]
-    fn every_outcome_and_scope_round_trips() {
-        let verdict = |outcome: &Outcome, scope| Verdict { outcome: *outcome, scope, ..Verdict::default() };
-        let scopes = Scope::ALL.iter().map(|scope| verdict(&Outcome::Allowed, Some(*scope)));
-        let verdicts: Vec<_> =
-            Outcome::ALL.iter().map(|outcome| verdict(outcome, None)).chain(scopes).collect();
-        assert_eq!(decode_verdicts(&encode_verdicts(&verdicts)), Some(verdicts));
+    fn incomplete_or_oversized_verdict_is_malformed() {
+        let record =
+            |code, numbers: [u64; 3]| [&[code][..], numbers.map(u64::to_le_bytes).as_flattened()].concat();
+        let large = 1 << 32;
+        assert!(decode_verdicts(&record(3, [1, 2, large])).is_some());
+        for (code, numbers) in [
+            (3, [large, 2, 3]),
+            (3, [1, large, 3]),
+            (4, [1, 0, 0]),
+            (6, [1, 2, 0]),
+            (6, [large, 0, 0]),
+            (9, [1, 2, large]),
+            (12, [0, 0, 1]),
+            (13, [0; 3]),
+            (u8::MAX, [0; 3]),
+        ] {
+            assert_eq!(decode_verdicts(&record(code, numbers)), None, "{code} {numbers:?}");
+        }
+        let whole = record(3, [1, 2, 3]);
+        assert!((1..whole.len()).all(|len| decode_verdicts(&whole[..len]).is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn every_verdict_round_trips(
+            (limit, remaining, retry_after, at) in any::<(u32, u32, u32, u32)>(),
+            reset in any::<u64>(),
+        ) {
+            let rate_limit = RateLimit { limit, remaining, reset };
+            let exceeded = Exceeded { limit, reset, retry_after };
+            let scopes = Scope::ALL.iter().copied().map(Some).chain([None]);
+            let allowed = scopes.map(|scope| Verdict::Allowed { scope, rate_limit });
+            let denials = [
+                Verdict::UnknownKey,
+                Verdict::Inactive,
+                Verdict::Expired { at },
+                Verdict::WrongOrigin,
+                Verdict::Suspended,
+                Verdict::Paused(exceeded),
+                Verdict::BurstExceeded(exceeded),
+                Verdict::DailyExceeded(exceeded),
+                Verdict::Unavailable,
+            ];
+            let verdicts: Vec<_> = allowed.chain(denials).collect();
+            let has = |outcome: &Outcome| verdicts.iter().any(|verdict| verdict.outcome() == *outcome);
+            prop_assert!(Outcome::ALL.iter().all(has));
+            prop_assert_eq!(decode_verdicts(&encode_verdicts(&verdicts)), Some(verdicts));
+        }
     }
 }

@@ -12,41 +12,24 @@ use super::Scope;
 /// `traceparent`, separated by commas. quota-svc links the span of the batch to them.
 pub const TRACE_LINKS: &str = "x-trace-links";
 
-/// The code that a charge results in.
-// The numbers are sent in charge calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The kind of a [`Verdict`], without its numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The only one that lets the request through.
-    Allowed = 0,
-    UnknownKey = 1,
-    Inactive = 2,
-    Expired = 3,
-    /// The key is for other web pages.
-    WrongOrigin = 4,
-    /// The key's account is suspended.
-    Suspended = 5,
-    /// The key was already paused.
-    Paused = 6,
-    /// This request paused the key.
-    BurstExceeded = 7,
-    DailyExceeded = 8,
-    /// The charge could not be processed.
-    #[default]
-    Unavailable = 9,
+    Allowed,
+    UnknownKey,
+    Inactive,
+    Expired,
+    WrongOrigin,
+    Suspended,
+    Paused,
+    BurstExceeded,
+    DailyExceeded,
+    Unavailable,
 }
 
-base::names!(Outcome:
-    Allowed => "allowed",
-    UnknownKey => "unknown_key",
-    Inactive => "inactive",
-    Expired => "expired",
-    WrongOrigin => "wrong_origin",
-    Suspended => "suspended",
-    Paused => "paused",
-    BurstExceeded => "burst_exceeded",
-    DailyExceeded => "daily_exceeded",
-    Unavailable => "unavailable",
-);
+base::names!(Outcome: Allowed => "allowed", UnknownKey => "unknown_key", Inactive => "inactive", Expired => "expired",
+    WrongOrigin => "wrong_origin", Suspended => "suspended", Paused => "paused", BurstExceeded => "burst_exceeded",
+    DailyExceeded => "daily_exceeded", Unavailable => "unavailable");
 
 /// One request to count against its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,22 +49,76 @@ pub fn origin_hash(origin: &[u8]) -> u128 {
     digest.iter().take(16).fold(0, |hash, byte| hash << 8 | u128::from(*byte))
 }
 
-/// The result of one charge. Numbers that do not apply to the outcome are absent.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Verdict {
-    pub outcome: Outcome,
-    /// Scope of the key, for `allowed` and `daily_exceeded`. Absent for the demo.
-    pub scope: Option<Scope>,
-    /// Limit that applies: the burst limit for `paused` and `burst_exceeded`, otherwise the daily limit.
-    pub limit: Option<u32>,
-    /// Requests left within that limit.
-    pub remaining: Option<u32>,
-    /// Time at which the limit resets: Unix time in seconds. For a paused key, now plus `retry_after`.
-    pub reset: Option<u64>,
-    /// Seconds to wait before a retry. Retries with a paused key are denied until the key is resumed.
-    pub retry_after: Option<u32>,
-    /// For `expired`: when the key expired, Unix time in seconds.
-    pub expired_at: Option<u32>,
+/// The result of one charge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// The only one that lets the request through.
+    Allowed {
+        /// The key's scope. `None` for the demo.
+        scope: Option<Scope>,
+        /// The daily quota.
+        rate_limit: RateLimit,
+    },
+    UnknownKey,
+    Inactive,
+    Expired {
+        /// Unix time in seconds.
+        at: u32,
+    },
+    /// The key is for other web pages.
+    WrongOrigin,
+    /// The key's account is suspended.
+    Suspended,
+    /// The key was already paused. Retries are denied until its owner resumes it.
+    Paused(Exceeded),
+    /// This request paused the key.
+    BurstExceeded(Exceeded),
+    DailyExceeded(Exceeded),
+    /// The charge could not be processed.
+    Unavailable,
+}
+
+impl Verdict {
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Allowed { .. } => Outcome::Allowed,
+            Self::UnknownKey => Outcome::UnknownKey,
+            Self::Inactive => Outcome::Inactive,
+            Self::Expired { .. } => Outcome::Expired,
+            Self::WrongOrigin => Outcome::WrongOrigin,
+            Self::Suspended => Outcome::Suspended,
+            Self::Paused(_) => Outcome::Paused,
+            Self::BurstExceeded(_) => Outcome::BurstExceeded,
+            Self::DailyExceeded(_) => Outcome::DailyExceeded,
+            Self::Unavailable => Outcome::Unavailable,
+        }
+    }
+}
+
+/// The values of the `X-RateLimit-*` headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RateLimit {
+    pub limit: u32,
+    /// Requests left within the limit.
+    pub remaining: u32,
+    /// Unix time in seconds.
+    pub reset: u64,
+}
+
+/// A limit with no requests left: the daily limit or the burst limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exceeded {
+    pub limit: u32,
+    /// Unix time in seconds. For a paused key, now plus `retry_after`.
+    pub reset: u64,
+    /// Seconds to wait before a retry.
+    pub retry_after: u32,
+}
+
+impl Exceeded {
+    pub const fn rate_limit(&self) -> RateLimit {
+        RateLimit { limit: self.limit, remaining: 0, reset: self.reset }
+    }
 }
 
 /// The state of quota-svc.

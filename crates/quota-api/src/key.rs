@@ -23,7 +23,7 @@ const MAX_ORIGIN: usize = 300;
 
 /// Which response fields a key may see. `ip`: the IP address. `geo` adds the location, and the number and organization
 /// of the AS. `full` adds connection details and the `proxy` and `hosting` flags.
-// The numbers are those of stored records and charge calls. The comments on the values are `--help` text, too.
+// The numbers are those of stored records. The comments on the values are `--help` text, too.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, ValueEnum, Serialize, Deserialize,
 )]

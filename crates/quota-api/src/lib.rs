@@ -16,7 +16,7 @@ pub use account::{
     Overview, Role, SetCredential, Standing, StoredAccount, Suspension, UsageCount,
 };
 pub use batch::{BATCH_TYPE, MAX_BATCH, decode_charges, decode_verdicts, encode_charges, encode_verdicts};
-pub use charge::{Charge, Limits, Outcome, Status, TRACE_LINKS, Verdict, origin_hash};
+pub use charge::{Charge, Exceeded, Limits, Outcome, RateLimit, Status, TRACE_LINKS, Verdict, origin_hash};
 pub use key::{
     Actor, CreatedKey, DEFAULT_OVERLAP, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key,
     KeyList, KeySettings, KeyState, MAX_OVERLAP, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit,

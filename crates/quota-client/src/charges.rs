@@ -156,7 +156,7 @@ impl Charger {
         Self { queue, observer, deadline, inject_trace_context }
     }
 
-    /// Charges one request. The outcome is never `unavailable`: that becomes an error.
+    /// Charges one request. The verdict is never [`Verdict::Unavailable`]: that becomes an error.
     pub async fn charge(&self, charge: Charge) -> Result<Verdict, ChargeError> {
         let deadline = Instant::now() + self.deadline;
         let (result_sender, receiver) = oneshot::channel();

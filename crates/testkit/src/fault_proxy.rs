@@ -13,7 +13,7 @@ use crate::ports::ReservedPort;
 
 mod connection;
 
-/// What happens to connections through the proxy. `Stall` and `Refuse` affect both directions. All other
+/// What happens to connections through the proxy. `Stall`, `Refuse` and `CutAt` affect both directions. All other
 /// faults affect only the bytes from the target to the client, so the target still receives and executes every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -35,6 +35,9 @@ pub enum Fault {
     Stall,
     /// Open connections are reset and new ones are refused.
     Refuse,
+    /// After this many messages in either direction, over all connections, the next one is discarded and resets its connection.
+    /// A message is what the proxy reads at once. A PING to Redis and its reply are none: stores send them at any time.
+    CutAt(u64),
 }
 
 /// A proxy from its own port to a target; stopped when dropped.
@@ -52,6 +55,16 @@ struct Counts {
     connections: AtomicU64,
     request_bytes: AtomicU64,
     discarded_bytes: AtomicU64,
+    /// Since the fault was set.
+    messages: AtomicU64,
+}
+
+impl Counts {
+    /// Counts a message. Returns whether it resets its connection.
+    fn is_cut(&self, message: &[u8], fault: Fault) -> bool {
+        let is_ping = [&b"*1\r\n$4\r\nPING\r\n"[..], b"+PONG\r\n"].contains(&message);
+        !is_ping && fault == Fault::CutAt(self.messages.fetch_add(1, Ordering::SeqCst))
+    }
 }
 
 impl FaultProxy {
@@ -76,6 +89,7 @@ impl FaultProxy {
 
     /// Changes the fault. It applies to every response byte that the proxy receives after this call.
     pub fn set(&self, fault: Fault) {
+        self.counts.messages.store(0, Ordering::SeqCst);
         self.fault.send_replace(fault);
     }
 
@@ -83,6 +97,12 @@ impl FaultProxy {
     #[must_use]
     pub fn accepted_connections(&self) -> u64 {
         self.counts.connections.load(Ordering::SeqCst)
+    }
+
+    /// Number of messages, in both directions, since the fault was set.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.counts.messages.load(Ordering::SeqCst)
     }
 
     /// Number of request bytes sent to the target.

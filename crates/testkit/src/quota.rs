@@ -15,7 +15,7 @@ use crate::wait::eventually_ok;
 
 mod keys;
 
-pub use keys::{TestKey, first_outcome};
+pub use keys::{TestKey, first_outcome, rate_limit, remaining};
 
 /// Longer than every default deadline of quota-svc, so that its response arrives before the client's timeout.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -141,6 +141,12 @@ impl Redis {
         .await;
     }
 
+    /// The name of a Redis key that ends with this text. Names have the tag of a shard, which only quota-svc computes.
+    pub async fn find(&self, ending: &str) -> Option<String> {
+        let found = self.cli(&["--scan", "--pattern", &format!("*{ending}")]).await;
+        found.lines().next().map(str::to_owned)
+    }
+
     /// Suspends the server with SIGSTOP: connections stay open and new ones are accepted, but there are no replies.
     pub fn freeze(&self) {
         self.running().signal(Signal::STOP);

@@ -91,9 +91,8 @@ impl AdminApi {
     #[oai(path = "/admin/accounts/:id", method = "get", operation_id = "getAccountDetails")]
     async fn account(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<AccountDetails>> {
         let quota = self.0.admin(&request).await?.quota;
-        // The keys first: listing them completes a suspension that was interrupted.
-        let listed = of_other(quota.keys(&id).await)?;
         let account = of_other(quota.account(&id).await)?;
+        let listed = of_other(quota.keys(&id).await)?;
         let events = of_other(quota.account_events(&id).await)?.events;
         let keys = listed.keys.into_iter().map(|key| KeyWithPause::new(key, &[])).collect();
         let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();

@@ -127,7 +127,7 @@ async fn charge(harness: &Harness, secret: &str, times: usize) -> Outcome {
     let mut last = Outcome::Unavailable;
     for batch in vec![charge; times].chunks(256) {
         let verdicts = harness.quota.client().charge(batch).await.unwrap();
-        last = verdicts.last().unwrap().outcome;
+        last = verdicts.last().unwrap().outcome();
     }
     last
 }
@@ -135,11 +135,10 @@ async fn charge(harness: &Harness, secret: &str, times: usize) -> Outcome {
 #[tokio::test]
 async fn unreadable_key_is_listed_and_can_be_deleted_by_its_owner() {
     let redis = Redis::start().await;
-    let store = StoreChoice::from(&redis);
-    let harness = Harness::start_on(store.clone(), tempfile::tempdir().unwrap(), &[]).await;
+    let harness = Harness::start_on(StoreChoice::from(&redis), tempfile::tempdir().unwrap(), &[]).await;
     let (ada, eve) = (harness.sign_up("ada").await, harness.sign_up("eve").await);
     let ((bad, _), (good, _)) = (ada.create_key("bad").await, ada.create_key("good").await);
-    let record = format!("{}1:{{{bad}}}:k", store.prefix());
+    let record = redis.find(&format!("{bad}:k")).await.unwrap();
     redis.cli(&["SET", &record, "damaged"]).await;
 
     let listed = ada.get("/keys").await;

@@ -30,7 +30,7 @@ pub async fn pause_key(harness: &Harness, browser: &Browser) -> String {
     for count in [200, 101] {
         let verdicts = client.charge(&vec![charge; count]).await.unwrap();
         let expected = if count == 200 { Outcome::Allowed } else { Outcome::BurstExceeded };
-        assert_eq!(verdicts.last().unwrap().outcome, expected);
+        assert_eq!(verdicts.last().unwrap().outcome(), expected);
     }
     id
 }

@@ -17,7 +17,6 @@ use service_kit::openapi::{self, Example, Mapping, OpenApiDocument};
 use super::error::{ApiError, ErrorBodies};
 use super::rate_limit::Reason;
 use crate::fields::{self, FieldSet, STATUS};
-use crate::lookup::KeyReason;
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::grouped;
@@ -77,7 +76,10 @@ const TOO_MANY_REQUESTS_HEADERS: [Header; 5] = [
 const FORBIDDEN_HEADERS: [Header; 1] = [(
     "X-Key-Reason",
     "Why the key can't be used. `deactivated`: its owner or the operator has deactivated it. `expired`: its time is over. `origin`: it is for other web pages. `suspended`: the operator has suspended its account.",
-    HeaderValue::OneOf(|| KeyReason::ALL.map(KeyReason::as_str).into()),
+    HeaderValue::OneOf(|| {
+        let examples = ApiError::examples(Limits::default());
+        examples.iter().filter_map(|(_, _, error)| error.key_reason()).collect()
+    }),
 )];
 
 /// The headers of the IETF draft: name, description and example.

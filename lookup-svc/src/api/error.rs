@@ -3,11 +3,10 @@
 use bytes::Bytes;
 use http::StatusCode;
 use quota_client::ChargeError;
-use quota_client::wire::{Limits, rfc3339};
+use quota_client::wire::{Exceeded, Limits, Outcome, Verdict, rfc3339};
 use service_kit::ErrorBody;
 
 use super::rate_limit::Reason;
-use crate::lookup::{Denial, KeyReason, RateLimit};
 use crate::metrics::{Operation, RequestOutcome};
 use crate::public_urls::PublicUrls;
 
@@ -20,64 +19,76 @@ pub(super) enum ApiError {
     InvalidScope,
     /// The key has the wrong format or checksum; it is rejected without a call to quota-svc.
     MalformedKey,
-    /// Denied by quota-svc, or no verdict from it.
-    Denied(Denial),
+    /// quota-svc's verdict, which does not allow the request.
+    Denied(Verdict),
+    /// quota-svc returned no usable verdict.
+    NoVerdict(ChargeError),
 }
 
 impl ApiError {
     /// For a verdict that allows a key's request but lacks the key's scope: it is treated like no verdict.
-    pub(super) const NO_VERDICT: Self = Self::Denied(Denial::NoVerdict(ChargeError::Unavailable));
+    pub(super) const NO_VERDICT: Self = Self::NoVerdict(ChargeError::Unavailable);
 
     /// Each kind of error, with a name and an operation that responds with it.
     pub(super) fn examples(limits: Limits) -> Vec<(&'static str, Operation, Self)> {
-        let rate_limit = |limit| RateLimit { limit, remaining: 0, reset: 0 };
-        let daily = |limit| Self::Denied(Denial::Daily { rate_limit: rate_limit(limit), retry_after: 0 });
-        let burst =
-            Denial::Burst { paused_now: false, rate_limit: rate_limit(limits.burst.into()), retry_after: 0 };
-        let inactive = ["inactive_api_key", "expired_api_key", "wrong_origin", "suspended"]
-            .into_iter()
-            .zip(KeyReason::ALL);
-        let inactive =
-            inactive.map(|(name, reason)| (name, Operation::Lookup, Self::Denied(Denial::Inactive(reason))));
-        let others = [
+        let exceeded = |limit| Exceeded { limit, reset: 0, retry_after: 0 };
+        let daily = |limit| Self::Denied(Verdict::DailyExceeded(exceeded(limit)));
+        let paused = Self::Denied(Verdict::Paused(exceeded(limits.burst.into())));
+        vec![
             ("invalid_scope", Operation::Lookup, Self::InvalidScope),
             ("missing_api_key", Operation::Lookup, Self::MissingKey),
             ("invalid_api_key", Operation::Lookup, Self::MalformedKey),
             ("daily_quota_used_up", Operation::Lookup, daily(limits.daily)),
-            ("key_paused", Operation::Lookup, Self::Denied(burst)),
+            ("key_paused", Operation::Lookup, paused),
             ("demo_quota_used_up", Operation::Demo, daily(limits.demo)),
             ("internal_error", Operation::Lookup, Self::NO_VERDICT),
             ("internal_error", Operation::Demo, Self::NO_VERDICT),
-        ];
-        others.into_iter().chain(inactive).collect()
+            ("inactive_api_key", Operation::Lookup, Self::Denied(Verdict::Inactive)),
+            ("expired_api_key", Operation::Lookup, Self::Denied(Verdict::Expired { at: 1_798_761_600 })),
+            ("wrong_origin", Operation::Lookup, Self::Denied(Verdict::WrongOrigin)),
+            ("suspended", Operation::Lookup, Self::Denied(Verdict::Suspended)),
+        ]
     }
 
     /// The outcome for metrics and traces.
     pub(super) fn outcome(&self) -> RequestOutcome {
-        match *self {
+        match self {
             Self::MissingKey => RequestOutcome::MissingKey,
             Self::InvalidScope => RequestOutcome::InvalidScope,
             Self::MalformedKey => RequestOutcome::MalformedKey,
-            Self::Denied(Denial::UnknownKey) => RequestOutcome::UnknownKey,
-            Self::Denied(Denial::Inactive(_)) => RequestOutcome::Inactive,
-            Self::Denied(Denial::Burst { paused_now: false, .. }) => RequestOutcome::Paused,
-            Self::Denied(Denial::Burst { paused_now: true, .. }) => RequestOutcome::BurstExceeded,
-            Self::Denied(Denial::Daily { .. }) => RequestOutcome::DailyExceeded,
-            Self::Denied(Denial::NoVerdict(error)) => error.into(),
+            Self::NoVerdict(error) => (*error).into(),
+            Self::Denied(verdict) => match verdict.outcome() {
+                Outcome::UnknownKey => RequestOutcome::UnknownKey,
+                Outcome::Inactive | Outcome::Expired | Outcome::WrongOrigin | Outcome::Suspended => {
+                    RequestOutcome::Inactive
+                }
+                Outcome::Paused => RequestOutcome::Paused,
+                Outcome::BurstExceeded => RequestOutcome::BurstExceeded,
+                Outcome::DailyExceeded => RequestOutcome::DailyExceeded,
+                Outcome::Allowed | Outcome::Unavailable => RequestOutcome::Unavailable,
+            },
         }
     }
 
-    /// Which limit was exceeded, its values, and the value of `Retry-After`.
-    pub(super) fn rate_limit(&self, operation: Operation) -> Option<(Reason, RateLimit, u32)> {
-        Some(match *self {
-            Self::Denied(Denial::Burst { paused_now, rate_limit, retry_after }) => {
-                (if paused_now { Reason::Burst } else { Reason::Paused }, rate_limit, retry_after)
-            }
-            Self::Denied(Denial::Daily { rate_limit, retry_after }) => {
-                (Reason::daily(operation), rate_limit, retry_after)
-            }
-            _ => return None,
-        })
+    /// The exceeded limit, and the value of `X-RateLimit-Reason`.
+    pub(super) fn exceeded(&self, operation: Operation) -> Option<(Reason, Exceeded)> {
+        match *self {
+            Self::Denied(Verdict::Paused(limit)) => Some((Reason::Paused, limit)),
+            Self::Denied(Verdict::BurstExceeded(limit)) => Some((Reason::Burst, limit)),
+            Self::Denied(Verdict::DailyExceeded(limit)) => Some((Reason::daily(operation), limit)),
+            _ => None,
+        }
+    }
+
+    /// Why the key can't be used, whatever its limits are: the value of `X-Key-Reason`.
+    pub(super) const fn key_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Denied(Verdict::Inactive) => Some("deactivated"),
+            Self::Denied(Verdict::Expired { .. }) => Some("expired"),
+            Self::Denied(Verdict::WrongOrigin) => Some("origin"),
+            Self::Denied(Verdict::Suspended) => Some("suspended"),
+            _ => None,
+        }
     }
 }
 
@@ -94,9 +105,9 @@ impl ErrorBodies {
             ApiError::MissingKey,
             ApiError::InvalidScope,
             ApiError::MalformedKey,
-            ApiError::Denied(Denial::UnknownKey),
-            ApiError::Denied(Denial::Inactive(KeyReason::Deactivated)),
-            ApiError::Denied(Denial::Inactive(KeyReason::Origin)),
+            ApiError::Denied(Verdict::UnknownKey),
+            ApiError::Denied(Verdict::Inactive),
+            ApiError::Denied(Verdict::WrongOrigin),
             ApiError::NO_VERDICT,
         ];
         let mut bodies = Self { urls: urls.clone(), prepared: Vec::new() };
@@ -112,40 +123,38 @@ impl ErrorBodies {
 
     fn build(&self, operation: Operation, error: &ApiError) -> (StatusCode, Bytes) {
         let PublicUrls { dashboard, enterprise, signup, docs, .. } = &self.urls;
+        let inactive = |message| (StatusCode::FORBIDDEN, "inactive_api_key", message);
         let (status, code, message) = match error {
             ApiError::MissingKey => (StatusCode::UNAUTHORIZED, "missing_api_key", MISSING_KEY.to_owned()),
             ApiError::InvalidScope => (StatusCode::BAD_REQUEST, "invalid_scope", INVALID_SCOPE.to_owned()),
-            ApiError::MalformedKey | ApiError::Denied(Denial::UnknownKey) => {
+            ApiError::MalformedKey | ApiError::Denied(Verdict::UnknownKey) => {
                 let message = format!(
                     "This API key does not exist. Check that you copied all of it, or create a key at {dashboard}."
                 );
                 (StatusCode::UNAUTHORIZED, "invalid_api_key", message)
             }
-            ApiError::Denied(Denial::Inactive(reason)) => {
-                let message = match reason {
-                    KeyReason::Deactivated => {
-                        format!("This API key is deactivated. Its owner can reactivate it at {dashboard}.")
-                    }
-                    KeyReason::Expired { at } => format!(
-                        "This API key expired at {}. Its owner can replace it at {dashboard}.",
-                        rfc3339(*at)
-                    ),
-                    KeyReason::Suspended => format!(
-                        "The account of this API key is suspended. Its owner sees the reason at {dashboard}."
-                    ),
-                    KeyReason::Origin => format!(
-                        "This API key is for certain web pages only, and this request does not come from one of them. Its owner can change the allowed origins at {dashboard}."
-                    ),
-                };
-                (StatusCode::FORBIDDEN, "inactive_api_key", message)
+            ApiError::Denied(Verdict::Inactive) => {
+                inactive(format!("This API key is deactivated. Its owner can reactivate it at {dashboard}."))
             }
-            ApiError::Denied(Denial::Burst { rate_limit: RateLimit { limit, .. }, .. }) => {
+            ApiError::Denied(Verdict::Expired { at }) => inactive(format!(
+                "This API key expired at {}. Its owner can replace it at {dashboard}.",
+                rfc3339(*at)
+            )),
+            ApiError::Denied(Verdict::Suspended) => inactive(format!(
+                "The account of this API key is suspended. Its owner sees the reason at {dashboard}."
+            )),
+            ApiError::Denied(Verdict::WrongOrigin) => inactive(format!(
+                "This API key is for certain web pages only, and this request does not come from one of them. Its owner can change the allowed origins at {dashboard}."
+            )),
+            ApiError::Denied(
+                Verdict::Paused(Exceeded { limit, .. }) | Verdict::BurstExceeded(Exceeded { limit, .. }),
+            ) => {
                 let message = format!(
                     "This API key is paused because it exceeded the burst limit of {limit} requests per minute. It stays paused until its owner resumes it at {dashboard}. To ask for its state without being charged, use GET {dashboard}/api/v1/quota with the same key."
                 );
                 (StatusCode::TOO_MANY_REQUESTS, RATE_LIMIT, message)
             }
-            ApiError::Denied(Denial::Daily { rate_limit: RateLimit { limit, .. }, .. }) => {
+            ApiError::Denied(Verdict::DailyExceeded(Exceeded { limit, .. })) => {
                 let message = match operation {
                     Operation::Lookup => format!(
                         "This API key has used its daily quota of {limit} requests. The quota resets at midnight UTC. For a higher limit, see {enterprise}."
@@ -156,16 +165,18 @@ impl ErrorBodies {
                 };
                 (StatusCode::TOO_MANY_REQUESTS, RATE_LIMIT, message)
             }
-            ApiError::Denied(Denial::NoVerdict(_)) => {
+            ApiError::Denied(Verdict::Allowed { .. } | Verdict::Unavailable) | ApiError::NoVerdict(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal_error", INTERNAL.to_owned())
             }
         };
         let mut body = ErrorBody::new(code, message, docs);
         match (error, operation) {
-            (ApiError::Denied(Denial::Daily { .. }), Operation::Lookup) => {
+            (ApiError::Denied(Verdict::DailyExceeded(_)), Operation::Lookup) => {
                 body.enterprise = Some(enterprise.clone())
             }
-            (ApiError::Denied(Denial::Daily { .. }), Operation::Demo) => body.signup = Some(signup.clone()),
+            (ApiError::Denied(Verdict::DailyExceeded(_)), Operation::Demo) => {
+                body.signup = Some(signup.clone())
+            }
             _ => {}
         }
         let mut json = serde_json::to_vec(&body).expect("serializing an ErrorBody can't fail");
@@ -183,3 +194,29 @@ const INVALID_SCOPE: &str =
 
 const INTERNAL: &str =
     "The request could not be processed because of a problem on the server. Retry in a few seconds.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_denial_maps_to_its_outcome_and_reasons() {
+        let exceeded = Exceeded { limit: 300, reset: 1_000, retry_after: 60 };
+        for (verdict, outcome, key_reason, limit_reason) in [
+            (Verdict::UnknownKey, RequestOutcome::UnknownKey, None, None),
+            (Verdict::Inactive, RequestOutcome::Inactive, Some("deactivated"), None),
+            (Verdict::Expired { at: 7 }, RequestOutcome::Inactive, Some("expired"), None),
+            (Verdict::WrongOrigin, RequestOutcome::Inactive, Some("origin"), None),
+            (Verdict::Suspended, RequestOutcome::Inactive, Some("suspended"), None),
+            (Verdict::Paused(exceeded), RequestOutcome::Paused, None, Some(Reason::Paused)),
+            (Verdict::BurstExceeded(exceeded), RequestOutcome::BurstExceeded, None, Some(Reason::Burst)),
+            (Verdict::DailyExceeded(exceeded), RequestOutcome::DailyExceeded, None, Some(Reason::Demo)),
+            (Verdict::Unavailable, RequestOutcome::Unavailable, None, None),
+        ] {
+            let error = ApiError::Denied(verdict);
+            assert_eq!((error.outcome(), error.key_reason()), (outcome, key_reason), "{verdict:?}");
+            let limit = error.exceeded(Operation::Demo);
+            assert_eq!(limit, limit_reason.map(|reason| (reason, exceeded)), "{verdict:?}");
+        }
+    }
+}

@@ -3,8 +3,8 @@
 
 use base::names;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use quota_client::wire::RateLimit;
 
-use crate::lookup::RateLimit;
 use crate::metrics::Operation;
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");

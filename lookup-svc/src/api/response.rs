@@ -5,11 +5,12 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_server::CloseConnection;
 use poem::{Body, Response};
 use quota_client::ChargeError;
+use quota_client::wire::RateLimit;
 
 use super::error::{ApiError, ErrorBodies};
 use super::headers::HeaderTemplates;
 use super::rate_limit::{self, KEY_REASON, REASON, Reason};
-use crate::lookup::{Denial, RateLimit, unix_now};
+use crate::lookup::unix_now;
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
 use crate::quota_status::QuotaStatus;
@@ -46,8 +47,9 @@ impl Responses {
 
     pub(super) fn error(&self, operation: Operation, error: &ApiError) -> Response {
         let (status, body) = self.errors.status_and_body(operation, error);
-        let headers = match (error.rate_limit(operation), status) {
-            (Some((reason, rate_limit, retry_after)), _) => {
+        let headers = match (error.exceeded(operation), status) {
+            (Some((reason, exceeded)), _) => {
+                let (rate_limit, retry_after) = (exceeded.rate_limit(), exceeded.retry_after);
                 let mut headers = self.headers.too_many_requests.clone();
                 rate_limit::set(&mut headers, &rate_limit);
                 if self.ietf {
@@ -61,13 +63,13 @@ impl Responses {
             (None, _) => self.headers.other_error.clone(),
         };
         let mut response = respond(status, headers, body);
-        if let ApiError::Denied(Denial::Inactive(reason)) = error {
-            response.headers_mut().insert(KEY_REASON, HeaderValue::from_static(reason.as_str()));
+        if let Some(reason) = error.key_reason() {
+            response.headers_mut().insert(KEY_REASON, HeaderValue::from_static(reason));
         }
         // Another pod, with a quota-svc of its own, may work: the client's next connection may reach it.
         let close = match error {
-            ApiError::Denied(Denial::NoVerdict(ChargeError::Unreachable)) => true,
-            ApiError::Denied(Denial::NoVerdict(_)) => self.quota.is_hung(),
+            ApiError::NoVerdict(ChargeError::Unreachable) => true,
+            ApiError::NoVerdict(_) => self.quota.is_hung(),
             _ => false,
         };
         if close {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use poem_openapi::param::{Path, Query};
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_api::{
-    Account, AccountAction, AccountChange, AccountDeletion, AccountPage, Actor, Credential, EventList,
-    NewAccount, NewSession, SetCredential, StoredAccount,
+    Account, AccountChange, AccountDeletion, AccountPage, Actor, Credential, EventList, NewAccount,
+    NewSession, SetCredential, StoredAccount,
 };
 use service_kit::SerdeJson;
 
@@ -14,8 +14,8 @@ use super::Context;
 use super::charges::Tag;
 use super::error::{RequestError, Result};
 use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL, checked_change};
-use crate::domain::event;
 use crate::domain::id::AccountId;
+use crate::domain::rejection::Rejection;
 use crate::store::StoreError;
 
 const MAX_PAGE: u32 = 500;
@@ -46,7 +46,7 @@ impl AccountsApi {
         let NewAccount { login, credential } = account.0;
         let login = Login::parse(&login).map_err(RequestError::Login)?;
         credential.as_deref().map_or(Ok(()), check_credential)?;
-        let created = self.0.store.create_account(&login, credential.as_deref()).await?;
+        let created = self.0.accounts.create_account(&login, credential.as_deref()).await?;
         Ok(Created::Account(SerdeJson(view(created))))
     }
 
@@ -67,8 +67,8 @@ impl AccountsApi {
             return self.find_by_login(login).await;
         }
         let limit = limit.0.unwrap_or(MAX_PAGE).clamp(1, MAX_PAGE) as usize;
-        let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
-        let accounts = page.accounts.into_iter().map(view).collect();
+        let page = self.0.accounts.page(cursor.0.as_deref(), limit).await?;
+        let accounts = page.accounts.into_iter().map(|value| view(value.account)).collect();
         let unreadable = page.unreadable.iter().map(AccountId::to_string).collect();
         Ok(SerdeJson(AccountPage { accounts, total: page.total, next: page.next, unreadable }))
     }
@@ -78,7 +78,7 @@ impl AccountsApi {
     /// Without its credential and its keys, which have their own operations.
     #[oai(path = "/accounts/:id", method = "get", operation_id = "getAccount")]
     async fn show(&self, id: Path<String>) -> Result<SerdeJson<Account>> {
-        Ok(SerdeJson(view(self.0.store.account(account_id(&id)?).await?)))
+        Ok(SerdeJson(view(self.0.accounts.account(account_id(&id)?).await?)))
     }
 
     /// Suspend, restore or sign out an account, or change its role
@@ -94,16 +94,11 @@ impl AccountsApi {
     ) -> Result<SerdeJson<Account>> {
         let (id, actor) = (account_id(&id)?, parse_actor(&actor)?);
         let change = checked_change(&change.0).ok_or(RequestError::Reason)?;
-        let action = change.action;
-        let store = self.0.store.clone();
-        let changed = async move { store.change_account(id, &change, &actor).await };
-        let account = self.0.complete(changed).await?;
-        if matches!(action, AccountAction::Suspend | AccountAction::Restore) {
-            for key in self.0.store.keys(id).await?.keys {
-                self.0.invalidate(key.meta.id());
-            }
-        }
-        Ok(SerdeJson(view(account)))
+        let accounts = self.0.accounts.clone();
+        let changed = async move { accounts.change_account(id, &change, &actor).await };
+        let value = self.0.complete(changed).await?;
+        value.keys.keys().for_each(|key| self.0.invalidate(*key));
+        Ok(SerdeJson(view(value.account)))
     }
 
     /// List an account's events
@@ -111,9 +106,7 @@ impl AccountsApi {
     /// What admins and the operator did with the account in the last 31 days, newest first.
     #[oai(path = "/accounts/:id/events", method = "get", operation_id = "listAccountEvents")]
     async fn events(&self, id: Path<String>) -> Result<SerdeJson<EventList>> {
-        let mut events = self.0.store.account(account_id(&id)?).await?.standing.events;
-        let now = self.0.store.now().await?;
-        events.retain(|event| event::is_current(event, now));
+        let events = self.0.accounts.account_events(account_id(&id)?).await?;
         Ok(SerdeJson(EventList { events }))
     }
 
@@ -124,8 +117,8 @@ impl AccountsApi {
     async fn delete(&self, id: Path<String>, deletion: SerdeJson<AccountDeletion>) -> Result<Done> {
         let AccountDeletion { expected_credential } = deletion.0;
         expected_credential.as_deref().map_or(Ok(()), check_credential)?;
-        let (store, id) = (self.0.store.clone(), account_id(&id)?);
-        let deletion = async move { store.delete_account(id, expected_credential.as_deref()).await };
+        let (accounts, id) = (self.0.accounts.clone(), account_id(&id)?);
+        let deletion = async move { accounts.delete_account(id, expected_credential.as_deref()).await };
         for key in self.0.complete(deletion).await? {
             self.0.invalidate(key);
         }
@@ -137,7 +130,7 @@ impl AccountsApi {
     /// With its version, which a change must name to detect a concurrent one.
     #[oai(path = "/accounts/:id/credential", method = "get", operation_id = "getCredential")]
     async fn credential(&self, id: Path<String>) -> Result<SerdeJson<Credential>> {
-        let account = self.0.store.account(account_id(&id)?).await?;
+        let account = self.0.accounts.account(account_id(&id)?).await?;
         Ok(SerdeJson(Credential { credential: account.credential, version: account.credential_version }))
     }
 
@@ -154,7 +147,7 @@ impl AccountsApi {
         check_credential(&change.credential)?;
         change.keep_session.as_deref().map_or(Ok(()), check_session)?;
         change.expected_credential.as_deref().map_or(Ok(()), check_credential)?;
-        let version = self.0.store.set_credential(account_id(&id)?, &change).await?;
+        let version = self.0.accounts.set_credential(account_id(&id)?, &change).await?;
         Ok(SerdeJson(Credential { credential: Some(change.credential), version }))
     }
 
@@ -168,7 +161,7 @@ impl AccountsApi {
         if !(1..=MAX_SESSION_TTL).contains(&session.0.ttl_seconds) {
             return Err(RequestError::SessionTtl.into());
         }
-        self.0.store.add_session(account_id(&id)?, &session.0).await?;
+        self.0.accounts.add_session(account_id(&id)?, &session.0).await?;
         Ok(Done::Done)
     }
 
@@ -182,11 +175,7 @@ impl AccountsApi {
         /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
         session: Path<String>,
     ) -> Result<SerdeJson<Account>> {
-        let (store, id) = (&self.0.store, account_id(&id)?);
-        match tokio::try_join!(store.has_session(id, &session), store.account(id))? {
-            (true, account) => Ok(SerdeJson(view(account))),
-            (false, _) => Err(StoreError::SessionNotFound.into()),
-        }
+        Ok(SerdeJson(view(self.0.accounts.account_of_session(account_id(&id)?, &session).await?)))
     }
 
     /// Revoke a session
@@ -199,7 +188,7 @@ impl AccountsApi {
         /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
         session: Path<String>,
     ) -> Result<Done> {
-        self.0.store.revoke_session(account_id(&id)?, &session).await?;
+        self.0.accounts.revoke_session(account_id(&id)?, &session).await?;
         Ok(Done::Done)
     }
 }
@@ -207,9 +196,9 @@ impl AccountsApi {
 impl AccountsApi {
     async fn find_by_login(&self, login: &str) -> Result<SerdeJson<AccountPage>> {
         let login = Login::parse(login).map_err(RequestError::Login)?;
-        let accounts = match self.0.store.account(login.account_id()).await {
+        let accounts = match self.0.accounts.account(login.account_id()).await {
             Ok(account) => vec![view(account)],
-            Err(StoreError::AccountNotFound) => Vec::new(),
+            Err(StoreError::Rejected(Rejection::AccountNotFound)) => Vec::new(),
             Err(error) => return Err(error.into()),
         };
         let (total, unreadable) = (accounts.len() as u64, Vec::new());
@@ -219,7 +208,7 @@ impl AccountsApi {
 
 /// Parses the account ID in a path. A malformed ID gets 404, like an unknown one.
 pub(super) fn account_id(text: &str) -> Result<AccountId> {
-    AccountId::from_hex(text).map_err(|_| StoreError::AccountNotFound.into())
+    AccountId::from_hex(text).map_err(|_| Rejection::AccountNotFound.into())
 }
 
 /// Who makes a change: `owner`, `operator`, `system`, or `admin:LOGIN`.

@@ -54,12 +54,12 @@ impl ChargesApi {
     /// origin), 32 bytes for the SHA-256 of the API key, and 16 bytes for the first half of the SHA-256 of the `Origin` header.
     /// Bytes that the kind does not use are 0.
     ///
-    /// The response has a record of 42 bytes for each charge, in the same order: 1 byte for the outcome (0 allowed,
-    /// 1 unknown key, 2 inactive, 3 expired, 4 wrong origin, 5 suspended, 6 paused, 7 burst exceeded, 8 daily exceeded,
-    /// 9 unavailable), 1 byte for the scope (0 ip, 1 geo, 2 full), and five little-endian numbers of 8 bytes: the limit that
-    /// applies (the burst limit for outcomes 6 and 7, otherwise the daily limit), the requests left, when the limit resets, the
-    /// seconds to wait, and when the key expired (Unix times in seconds). All but the third are less than 2^32. An absent scope
-    /// or number has all bits set.
+    /// The response has a record of 25 bytes for each charge, in the same order: 1 byte for the verdict and three
+    /// little-endian numbers of 8 bytes. Verdicts 0 to 3 are allowed (with scope ip, geo, full, and the demo), and have the
+    /// daily limit, the requests left, and when the limit resets. 4 is unknown key, 5 inactive, 6 expired, with the time of the
+    /// expiry, 7 wrong origin, 8 suspended. 9 paused, 10 burst exceeded and 11 daily exceeded have the limit, when it resets,
+    /// and the seconds to wait. 12 is unavailable. Times are Unix times in seconds. All numbers but the times of resets are
+    /// less than 2^32. Numbers that a verdict does not have are 0.
     #[oai(path = "/charges", method = "post", operation_id = "chargeBatch")]
     async fn charge(&self, body: Binary<Vec<u8>>) -> Result<Charged> {
         let charges = decode_charges(&body).ok_or(RequestError::Charges)?;
@@ -75,7 +75,7 @@ impl ChargesApi {
     /// Whether the store can be used, and the limits that apply to charges.
     #[oai(path = "/status", method = "get", operation_id = "getStatus")]
     async fn status(&self) -> Result<SerdeJson<Status>> {
-        let store_unavailable = self.0.store.unavailable_reason();
+        let store_unavailable = self.0.accounts.unavailable_reason();
         Ok(SerdeJson(Status { store_unavailable, limits: self.0.limits }))
     }
 }
@@ -153,7 +153,7 @@ impl Context {
         }
         let generation = self.denial_cache.generation();
         let started = Instant::now();
-        let outcomes = self.store.charge(groups).await;
+        let outcomes = self.accounts.charge(groups).await;
         let now = Instant::now();
         self.metrics.record_store_call(now - started);
         for (group, outcome) in groups.iter().zip(&outcomes) {

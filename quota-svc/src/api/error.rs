@@ -11,7 +11,7 @@ use service_kit::{ErrorBody, SerdeJson};
 use super::DOCS;
 use crate::domain::account::{LoginError, MAX_CONTACT, MAX_CREDENTIAL, MAX_REASON, MAX_SESSION_TTL};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::KeyChangeError;
+use crate::domain::rejection::Rejection;
 use crate::domain::transfer::ImportError;
 use crate::store::StoreError;
 
@@ -97,8 +97,26 @@ impl RequestError {
 impl StoreError {
     /// Leaves the detail out of the message of a 5xx, because it must not reach the client.
     fn parts(&self) -> ErrorParts {
+        let (status, code, message) = match self {
+            Self::Rejected(rejection) => return rejection.parts(),
+            Self::InvalidCursor => return (400, "invalid_cursor", self.to_string()),
+            Self::InvalidData(_) => (500, "internal_error", "Unexpected error. See the quota-svc log."),
+            Self::Unavailable(_) => {
+                (503, "store_unavailable", "The store is unavailable. Retry in a few seconds.")
+            }
+            Self::Unconfirmed(_) => (
+                503,
+                "not_confirmed",
+                "The change was not confirmed in time: it may have been made or not. Check, then repeat it if needed.",
+            ),
+        };
+        (status, code, message.to_owned())
+    }
+}
+
+impl Rejection {
+    fn parts(&self) -> ErrorParts {
         let (status, code) = match self {
-            Self::InvalidCursor => (400, "invalid_cursor"),
             Self::AccountNotFound => (404, "account_not_found"),
             Self::KeyNotFound => (404, "key_not_found"),
             Self::SessionNotFound => (404, "session_not_found"),
@@ -106,16 +124,12 @@ impl StoreError {
             Self::KeyLimitReached => (409, "key_limit_reached"),
             Self::CredentialConflict => (409, "version_conflict"),
             Self::ContactConflict => (409, "contact_conflict"),
-            Self::KeyChange(KeyChangeError::Inactive) => (409, "key_inactive"),
-            Self::KeyChange(KeyChangeError::Paused) => (409, "key_paused"),
-            Self::InvalidData(_) => (500, "internal_error"),
+            Self::KeyInactive => (409, "key_inactive"),
+            Self::KeyPaused => (409, "key_paused"),
             Self::UnreadableKey { .. } => (500, "unreadable_key"),
             Self::UnreadableAccount(_) => (500, "unreadable_account"),
-            Self::Unavailable(_) => (503, "store_unavailable"),
-            Self::Unconfirmed(_) => (503, "not_confirmed"),
         };
         let message = match self {
-            Self::InvalidData(_) => "Unexpected error. See the quota-svc log.",
             Self::UnreadableKey { .. } => {
                 "The key's data can't be read. Delete the key, or restore the store from a backup. The quota-svc log has \
                  the reason."
@@ -123,11 +137,7 @@ impl StoreError {
             Self::UnreadableAccount(_) => {
                 "The account's data can't be read. Delete the account, or restore the store from a backup."
             }
-            Self::Unavailable(_) => "The store is unavailable. Retry in a few seconds.",
-            Self::Unconfirmed(_) => {
-                "The change was not confirmed in time: it may have been made or not. Check, then repeat it if needed."
-            }
-            error => return (status, code, error.to_string()),
+            rejection => return (status, code, rejection.to_string()),
         };
         (status, code, message.to_owned())
     }
@@ -136,6 +146,12 @@ impl StoreError {
 impl From<RequestError> for ApiError {
     fn from(error: RequestError) -> Self {
         Self::new(error.parts())
+    }
+}
+
+impl From<Rejection> for ApiError {
+    fn from(rejection: Rejection) -> Self {
+        StoreError::from(rejection).into()
     }
 }
 
@@ -176,6 +192,7 @@ pub fn examples() -> Vec<Example<'static>> {
     };
     let invalid = |operations, error: RequestError| example(operations, error.parts());
     let of_store = |operations, error: StoreError| example(operations, error.parts());
+    let of_rule = |operations, rejection: Rejection| example(operations, rejection.parts());
     let (account, id) = (AccountId([0; 16]), KeyId([0; 16]));
     vec![
         invalid(&["chargeBatch"], RequestError::Charges),
@@ -196,18 +213,18 @@ pub fn examples() -> Vec<Example<'static>> {
         invalid(&["createKey", "setDailyLimit"], RequestError::DailyLimit),
         invalid(&["importAccounts"], RequestError::Account(0, LoginError::Space.into())),
         of_store(&["listAccounts", "exportAccounts", "countKeys"], StoreError::InvalidCursor),
-        of_store(&[], StoreError::AccountNotFound),
-        of_store(&[], StoreError::KeyNotFound),
-        of_store(&["getSession"], StoreError::SessionNotFound),
-        of_store(&["createAccount"], StoreError::AccountExists),
-        of_store(&["createKey", "rotateKey"], StoreError::KeyLimitReached),
-        of_store(&["setCredential", "createSession", "deleteAccount"], StoreError::CredentialConflict),
-        of_store(&["setContact"], StoreError::ContactConflict),
-        of_store(&["changeKeyState"], KeyChangeError::Inactive.into()),
-        of_store(&["changeKeyState"], KeyChangeError::Paused.into()),
+        of_rule(&[], Rejection::AccountNotFound),
+        of_rule(&[], Rejection::KeyNotFound),
+        of_rule(&["getSession"], Rejection::SessionNotFound),
+        of_rule(&["createAccount"], Rejection::AccountExists),
+        of_rule(&["createKey", "rotateKey"], Rejection::KeyLimitReached),
+        of_rule(&["setCredential", "createSession", "deleteAccount"], Rejection::CredentialConflict),
+        of_rule(&["setContact"], Rejection::ContactConflict),
+        of_rule(&["changeKeyState"], Rejection::KeyInactive),
+        of_rule(&["changeKeyState"], Rejection::KeyPaused),
         of_store(&[], StoreError::InvalidData("".into())),
-        of_store(&[], StoreError::UnreadableKey { id, reason: String::new() }),
-        of_store(&[], StoreError::UnreadableAccount(account)),
+        of_rule(&[], Rejection::UnreadableKey { id, reason: String::new() }),
+        of_rule(&[], Rejection::UnreadableAccount(account)),
         of_store(&[], StoreError::Unavailable("".into())),
         of_store(&[], StoreError::Unconfirmed("".into())),
     ]

@@ -15,9 +15,11 @@ use super::Context;
 use super::accounts::{ActorParam, Done, account_id, parse_actor};
 use super::charges::Tag;
 use super::error::{ApiError, RequestError, Result};
+use crate::accounts::Seen;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, StoredKey};
-use crate::store::{self, KeyDraft, StoreError};
+use crate::domain::key::{self, KeyChange, StoredKey};
+use crate::domain::rejection::Rejection;
+use crate::domain::value::KeyDraft;
 
 pub struct KeysApi(pub Arc<Context>);
 
@@ -38,8 +40,7 @@ impl KeysApi {
     /// Keys whose stored data is damaged are listed separately.
     #[oai(path = "/accounts/:id/keys", method = "get", operation_id = "listKeys")]
     async fn list(&self, id: Path<String>) -> Result<SerdeJson<KeyList>> {
-        let listing = self.0.store.keys(account_id(&id)?).await?;
-        let now = self.0.store.now().await?;
+        let Seen { value: listing, now } = self.0.accounts.keys(account_id(&id)?).await?;
         let keys = listing.keys.iter().map(|key| key.view(&self.0.limits, now)).collect();
         let unreadable = listing.unreadable.into_iter().map(unreadable_view).collect();
         Ok(SerdeJson(KeyList { keys, unreadable }))
@@ -69,9 +70,10 @@ impl KeysApi {
             actor: parse_actor(&actor)?,
         };
         let key_id = KeyId::of(&draft.digest);
-        let store = self.0.store.clone();
-        let result = self.0.complete(async move { store.create_key(account, draft).await }).await;
-        Ok(self.created(&secret, &self.0.invalidate_after(key_id, result)?))
+        let accounts = self.0.accounts.clone();
+        let result = self.0.complete(async move { accounts.create_key(account, draft).await }).await;
+        let created = self.0.invalidate_after(key_id, result)?;
+        Ok(self.created(&secret, &created))
     }
 
     /// Replace a key
@@ -93,11 +95,12 @@ impl KeysApi {
         }
         let (id, owner) = parse_ids(&id, &account)?;
         let secret = id.generate_key().map_err(ApiError::internal)?;
-        let (store, new, actor) = (self.0.store.clone(), secret.clone(), parse_actor(&actor)?);
-        let rotation = async move { store::rotate_key(&*store, id, owner, &new, overlap, &actor).await };
+        let (accounts, new, actor) = (self.0.accounts.clone(), secret.clone(), parse_actor(&actor)?);
+        let rotation = async move { accounts.rotate_key(id, owner, &new, overlap, &actor).await };
         let result = self.0.complete(rotation).await;
         self.0.invalidate(KeyId::of(&secret.digest()));
-        Ok(self.created(&secret, &self.0.invalidate_after(id, result)?))
+        let created = self.0.invalidate_after(id, result)?;
+        Ok(self.created(&secret, &created))
     }
 
     /// Show a key
@@ -111,7 +114,7 @@ impl KeysApi {
         account: Owner,
     ) -> KeyResult {
         let (id, owner) = parse_ids(&id, &account)?;
-        self.to_response(self.0.store.key(id, owner).await?).await
+        Ok(self.to_response(&self.0.accounts.key(id, owner).await?))
     }
 
     /// Change a key's settings
@@ -169,8 +172,8 @@ impl KeysApi {
     #[oai(path = "/keys/:id", method = "delete", operation_id = "deleteKey")]
     async fn delete(&self, id: Path<String>, account: Owner) -> Result<Done> {
         let (id, owner) = parse_ids(&id, &account)?;
-        let store = self.0.store.clone();
-        let result = self.0.complete(async move { store.delete_key(id, owner).await }).await;
+        let accounts = self.0.accounts.clone();
+        let result = self.0.complete(async move { accounts.delete_key(id, owner).await }).await;
         self.0.invalidate_after(id, result)?;
         Ok(Done::Done)
     }
@@ -181,9 +184,8 @@ impl KeysApi {
     #[oai(path = "/keys/:id/usage", method = "get", operation_id = "getKeyUsage")]
     async fn usage(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<Usage>> {
         let (id, owner) = parse_ids(&id, &account)?;
-        let key = self.0.store.key(id, owner).await?;
-        let now = self.0.store.now().await?;
-        Ok(SerdeJson(Usage { days: key.record.usage(now) }))
+        let key = self.0.accounts.key(id, owner).await?;
+        Ok(SerdeJson(Usage { days: key.record.usage(key.now) }))
     }
 
     /// List a key's events
@@ -192,7 +194,7 @@ impl KeysApi {
     #[oai(path = "/keys/:id/events", method = "get", operation_id = "listKeyEvents")]
     async fn events(&self, id: Path<String>, account: Owner) -> Result<SerdeJson<EventList>> {
         let (id, owner) = parse_ids(&id, &account)?;
-        Ok(SerdeJson(EventList { events: self.0.store.events(id, owner).await? }))
+        Ok(SerdeJson(EventList { events: self.0.accounts.events(id, owner).await? }))
     }
 }
 
@@ -200,7 +202,7 @@ impl KeysApi {
     /// Rejects a time that is not in the future.
     async fn check_expiry(&self, expires_at: Option<u32>) -> Result<()> {
         match expires_at {
-            Some(at) if i64::from(at) * 1000 <= self.0.store.now().await? => {
+            Some(at) if i64::from(at) * 1000 <= self.0.accounts.now().await? => {
                 Err(RequestError::Settings(SettingsError::Expiry).into())
             }
             _ => Ok(()),
@@ -214,30 +216,29 @@ impl KeysApi {
 
     async fn change(&self, id: &str, account: &Owner, actor: ActorParam, change: KeyChange) -> KeyResult {
         let (id, owner) = parse_ids(id, account)?;
-        let result = self.0.store.change_key(id, owner, &change, &parse_actor(&actor)?).await;
-        self.to_response(self.0.invalidate_after(id, result)?).await
+        let result = self.0.accounts.change_key(id, owner, &change, &parse_actor(&actor)?).await;
+        Ok(self.to_response(&self.0.invalidate_after(id, result)?))
     }
 
-    async fn to_response(&self, key: StoredKey) -> KeyResult {
-        let now = self.0.store.now().await?;
+    fn to_response(&self, key: &Seen<StoredKey>) -> SerdeJson<OwnedKey> {
         let account = key.meta.account.to_string();
-        Ok(SerdeJson(OwnedKey { account, key: key.view(&self.0.limits, now) }))
+        SerdeJson(OwnedKey { account, key: key.view(&self.0.limits, key.now) })
     }
 }
 
 /// Parses the key ID and the optional account ID. A malformed ID gets 404, like an unknown one.
 fn parse_ids(key: &str, account: &Owner) -> Result<(KeyId, Option<AccountId>)> {
-    let key = KeyId::from_hex(key).map_err(|_| StoreError::KeyNotFound)?;
+    let key = KeyId::from_hex(key).map_err(|_| Rejection::KeyNotFound)?;
     let owner = account.0.as_deref().map(AccountId::from_hex).transpose();
-    Ok((key, owner.map_err(|_| StoreError::KeyNotFound)?))
+    Ok((key, owner.map_err(|_| Rejection::KeyNotFound)?))
 }
 
 fn check_limit(limit: Option<u32>) -> Result<(), RequestError> {
     if limit == Some(0) { Err(RequestError::DailyLimit) } else { Ok(()) }
 }
 
-fn unreadable_view(key: store::UnreadableKey) -> UnreadableKey {
-    let store::UnreadableKey { id, meta, reason } = key;
+fn unreadable_view(key: key::UnreadableKey) -> UnreadableKey {
+    let key::UnreadableKey { id, meta, reason } = key;
     let (name, hint) = meta.map(|meta| (meta.settings.name, meta.hint)).unzip();
     UnreadableKey { id: id.to_string(), name, hint, reason }
 }

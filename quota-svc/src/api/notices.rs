@@ -30,7 +30,7 @@ impl NoticesApi {
         limit: Query<Option<u32>>,
     ) -> Result<SerdeJson<ClaimedNotices>> {
         let limit = limit.0.unwrap_or(16).clamp(1, MAX_CLAIMS) as usize;
-        let claims = self.0.store.claim_notices(limit).await?;
+        let claims = self.0.accounts.claim_notices(limit).await?;
         self.0.metrics.record_dropped_notices(claims.dropped);
         Ok(SerdeJson(ClaimedNotices { notices: claims.notices }))
     }
@@ -41,7 +41,7 @@ impl NoticesApi {
     #[oai(path = "/notices/results", method = "post", operation_id = "reportNotice")]
     async fn report(&self, result: SerdeJson<NoticeResult>) -> Result<Done> {
         let queue = Queue { account: account_id(&result.0.account)?, channel: result.0.channel };
-        self.0.store.finish_notice(queue, result.0).await?;
+        self.0.accounts.finish_notice(queue, result.0).await?;
         Ok(Done::Done)
     }
 
@@ -50,7 +50,7 @@ impl NoticesApi {
     /// With the results of the last deliveries.
     #[oai(path = "/accounts/:id/contact", method = "get", operation_id = "getContact")]
     async fn contact(&self, id: Path<String>) -> Result<SerdeJson<ContactStatus>> {
-        Ok(SerdeJson(self.0.store.contact(account_id(&id)?).await?))
+        Ok(SerdeJson(self.0.accounts.contact(account_id(&id)?).await?))
     }
 
     /// Replace an account's contact
@@ -62,7 +62,7 @@ impl NoticesApi {
         if !contact_fits(contact) {
             return Err(RequestError::Contact.into());
         }
-        self.0.store.set_contact(account_id(&id)?, expected, contact).await?;
+        self.0.accounts.set_contact(account_id(&id)?, expected, contact).await?;
         Ok(Done::Done)
     }
 }

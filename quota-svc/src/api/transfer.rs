@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use futures_util::future::try_join_all;
 use poem_openapi::OpenApi;
 use poem_openapi::param::Query;
-use quota_api::{ExportPage, ImportReport, ImportRequest, LeftOut, StoredAccount};
+use quota_api::{ExportPage, ImportReport, ImportRequest, LeftOut};
 use service_kit::SerdeJson;
 
 use super::Context;
 use super::charges::Tag;
 use super::error::{ApiError, RequestError, Result};
+use crate::accounts::KeyListing;
 use crate::domain::id::AccountId;
+use crate::domain::key::UnreadableKey;
 use crate::domain::transfer::{self, ImportAccount};
-use crate::store::{KeyListing, StoreError, UnreadableKey};
 
 /// Maximum number of accounts per page of an export, and per import call.
 const MAX_ACCOUNTS: usize = 200;
@@ -36,8 +36,7 @@ impl TransferApi {
         skip_unreadable: Query<Option<bool>>,
     ) -> Result<SerdeJson<ExportPage>> {
         let limit = limit.0.map_or(MAX_ACCOUNTS, |limit| limit as usize).clamp(1, MAX_ACCOUNTS);
-        let page = self.0.store.accounts(cursor.0.as_deref(), limit).await?;
-        let now = self.0.store.now().await?;
+        let page = self.0.accounts.page(cursor.0.as_deref(), limit).await?;
         let left_out_account = |id: &AccountId| LeftOut {
             account: id.to_string(),
             key: None,
@@ -45,17 +44,16 @@ impl TransferApi {
         };
         let mut left_out: Vec<_> = page.unreadable.iter().map(left_out_account).collect();
         let mut accounts = Vec::new();
-        let listings = try_join_all(page.accounts.into_iter().map(|account| self.with_keys(account)));
-        for (account, listing) in listings.await?.into_iter().flatten() {
-            let id = AccountId::of(&account.login).to_string();
-            left_out.extend(listing.unreadable.into_iter().map(
-                |UnreadableKey { id: key, reason, .. }| LeftOut {
-                    account: id.clone(),
-                    key: Some(key.to_string()),
-                    reason,
-                },
-            ));
-            accounts.push(transfer::export(account, &listing.keys, now));
+        for value in page.accounts {
+            let account = value.account.clone();
+            let (id, listing) = (AccountId::of(&account.login).to_string(), KeyListing::of(value));
+            let left_out_key = |UnreadableKey { id: key, reason, .. }: UnreadableKey| LeftOut {
+                account: id.clone(),
+                key: Some(key.to_string()),
+                reason,
+            };
+            left_out.extend(listing.unreadable.into_iter().map(left_out_key));
+            accounts.push(transfer::export(account, &listing.keys, page.now));
         }
         if let Some(first) = left_out.first()
             && skip_unreadable.0 != Some(true)
@@ -75,34 +73,20 @@ impl TransferApi {
             let actual = lines.len();
             return Err(RequestError::BatchSize { max: MAX_ACCOUNTS, items: "accounts", actual }.into());
         }
-        let now = self.0.store.now().await?;
+        let now = self.0.accounts.now().await?;
         let checked = lines.iter().enumerate().map(|(index, line)| {
             ImportAccount::from_export(line, now).map_err(|reason| RequestError::Account(index, reason))
         });
         let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;
         let ids: Vec<_> =
             accounts.iter().flat_map(|account| account.keys.iter().map(|key| key.meta.id())).collect();
-        let store = self.0.store.clone();
+        let store = self.0.accounts.clone();
         let report = self.0.complete(async move { store.import(&accounts).await }).await;
         // Even after an error, because some of the keys may have been written.
         for id in ids {
             self.0.invalidate(id);
         }
         Ok(SerdeJson(report?))
-    }
-}
-
-impl TransferApi {
-    /// The account with its keys; `None` if it was deleted after it was listed.
-    async fn with_keys(
-        &self,
-        account: StoredAccount,
-    ) -> Result<Option<(StoredAccount, KeyListing)>, StoreError> {
-        match self.0.store.keys(AccountId::of(&account.login)).await {
-            Ok(keys) => Ok(Some((account, keys))),
-            Err(StoreError::AccountNotFound) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }
 

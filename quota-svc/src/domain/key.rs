@@ -1,19 +1,22 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
-use quota_api::{EventKind, Key, KeySettings, KeyState, Limits, SettingsChange, StateChange, origin_hash};
+use quota_api::{Event, EventKind, Key, KeySettings, KeyState, Limits, SettingsChange, StateChange};
 use serde::{Deserialize, Serialize};
 
+use super::event::pause_reason;
 use super::id::{AccountId, KeyId};
+use super::notice::next_expiry_notice;
 use super::record::KeyRecord;
+use super::rejection::Rejection;
 use super::time::day_of;
-use super::verdict::GroupOutcome;
 use super::window::BurstWindow;
 
 /// Key metadata: the part of a key that charges never change. Stored as JSON in both stores.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyMeta {
-    /// The first field: Lua scripts read it from the start of the JSON text.
+    /// Not in the JSON: it is that of the account's other rows.
+    #[serde(skip)]
     pub account: AccountId,
     #[serde(with = "hex")]
     pub digest: KeyDigest,
@@ -21,8 +24,27 @@ pub struct KeyMeta {
     pub hint: String,
     /// Unix time in milliseconds.
     pub created_at: i64,
+    /// When the owner is told next that the key expires, ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiry_notice: Option<i64>,
     #[serde(flatten)]
     pub settings: KeySettings,
+}
+
+/// A key whose stored data is damaged, or written in a format that this version does not support. It can be deleted, but
+/// not changed. Its charges fail if its record can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableKey {
+    pub id: KeyId,
+    /// `None` if the metadata itself can't be read.
+    pub meta: Option<KeyMeta>,
+    pub reason: String,
+}
+
+impl From<&UnreadableKey> for Rejection {
+    fn from(key: &UnreadableKey) -> Self {
+        Self::UnreadableKey { id: key.id, reason: key.reason.clone() }
+    }
 }
 
 mod hex {
@@ -44,23 +66,19 @@ impl KeyMeta {
         KeyId::of(&self.digest)
     }
 
-    /// With the hashes of the allowed origins, which `lua/charge.lua` compares.
     pub fn to_json(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct WithHashes<'a> {
-            #[serde(flatten)]
-            meta: &'a KeyMeta,
-            #[serde(skip_serializing_if = "Vec::is_empty")]
-            origin_hashes: Vec<String>,
-        }
-        let hash = |origin: &String| format!("{:032x}", origin_hash(origin.as_bytes()));
-        let origin_hashes = self.settings.allowed_origins.iter().map(hash).collect();
-        serde_json::to_vec(&WithHashes { meta: self, origin_hashes }).expect("strings and numbers serialize")
+        serde_json::to_vec(self).expect("strings and numbers serialize")
     }
 
     /// `None` if the text is not the metadata of the key with this ID.
-    pub fn from_json(text: &[u8], id: KeyId) -> Option<Self> {
-        serde_json::from_slice(text).ok().filter(|meta: &Self| meta.id() == id)
+    pub fn from_json(text: &[u8], id: KeyId, account: AccountId) -> Option<Self> {
+        let meta: Self = serde_json::from_slice(text).ok()?;
+        (meta.id() == id).then_some(Self { account, ..meta })
+    }
+
+    /// Sets the time of the first notice after `now`.
+    pub fn set_expiry_notice(&mut self, now: i64) {
+        self.expiry_notice = self.settings.expires_at.and_then(|at| next_expiry_notice(at, now));
     }
 }
 
@@ -77,16 +95,6 @@ pub enum KeyChange {
     Settings(SettingsChange),
     /// `None` restores the default limit.
     DailyLimit(Option<u32>),
-    /// Whether the key's account is suspended.
-    Suspended(bool),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyChangeError {
-    #[error("an inactive key can't be resumed: reactivate it")]
-    Inactive,
-    #[error("a paused key can't be reactivated: resume it")]
-    Paused,
 }
 
 impl StoredKey {
@@ -95,46 +103,32 @@ impl StoredKey {
         debug_assert_eq!(meta.id().shard(), meta.account.shard());
         let mut record = KeyRecord::new(meta.settings.scope, daily_limit, now);
         record.copy_settings(&meta.settings);
+        record.account = meta.account;
         Self { meta, record }
     }
 
-    /// Why a request is denied whatever the key's limits are; `None` if they decide. `origin` is the hash of the request's
-    /// origin.
-    pub fn denial(&self, now: i64, origin: Option<u128>) -> Option<GroupOutcome> {
-        let (record, allowed) = (&self.record, &self.meta.settings.allowed_origins);
-        if record.suspended {
-            return Some(GroupOutcome::Suspended);
-        }
-        if record.state == KeyState::Inactive {
-            return Some(GroupOutcome::Inactive);
-        }
-        if let Some(at) = record.expires_at.filter(|at| now >= i64::from(*at) * 1000) {
-            return Some(GroupOutcome::Expired { at });
-        }
-        let is_allowed = |origin| allowed.iter().any(|allowed| origin_hash(allowed.as_bytes()) == origin);
-        (record.restricted && !origin.is_some_and(is_allowed)).then_some(GroupOutcome::WrongOrigin)
+    /// The event of the pause that has not ended yet. An imported pause has none.
+    pub fn pause_event(&self) -> Option<Event> {
+        let KeyRecord { state, state_since, paused_at, ref window, .. } = self.record;
+        let is_paused = state == KeyState::Paused && paused_at == state_since && paused_at > 0;
+        let reason = pause_reason(window.limit);
+        is_paused.then_some(Event { at: paused_at, kind: EventKind::Paused, reason })
     }
 
     /// Applies a change. Returns the kind and the reason of its event; `None` if it had no effect.
-    pub fn apply(
-        &mut self,
-        change: &KeyChange,
-        now: i64,
-    ) -> Result<Option<(EventKind, String)>, KeyChangeError> {
+    pub fn apply(&mut self, change: &KeyChange, now: i64) -> Result<Option<(EventKind, String)>, Rejection> {
         Ok(match change {
             KeyChange::State(change) => {
                 self.change_state(*change, now)?.map(|kind| (kind, kind.as_str().to_owned()))
             }
             KeyChange::Settings(change) => {
                 let event = self.meta.settings.apply(change);
+                // The record still has the old time.
+                if self.meta.settings.expires_at != self.record.expires_at {
+                    self.meta.set_expiry_notice(now);
+                }
                 self.record.copy_settings(&self.meta.settings);
                 event
-            }
-            KeyChange::Suspended(suspended) if *suspended == self.record.suspended => None,
-            KeyChange::Suspended(suspended) => {
-                self.record.suspended = *suspended;
-                let kind = if *suspended { EventKind::Suspended } else { EventKind::Restored };
-                Some((kind, format!("{} with its account", kind.as_str())))
             }
             KeyChange::DailyLimit(limit) if *limit == self.record.daily_limit => None,
             KeyChange::DailyLimit(limit) => {
@@ -145,12 +139,19 @@ impl StoredKey {
         })
     }
 
+    /// Suspends or restores the key with its account. Returns the kind and the reason of the event; `None` if it had no effect.
+    pub fn set_suspended(&mut self, suspended: bool) -> Option<(EventKind, String)> {
+        let has_changed = std::mem::replace(&mut self.record.suspended, suspended) != suspended;
+        let kind = if suspended { EventKind::Suspended } else { EventKind::Restored };
+        has_changed.then(|| (kind, format!("{} with its account", kind.as_str())))
+    }
+
     /// Returns the kind of the change's event; `None` if it had no effect.
-    fn change_state(&mut self, change: StateChange, now: i64) -> Result<Option<EventKind>, KeyChangeError> {
+    fn change_state(&mut self, change: StateChange, now: i64) -> Result<Option<EventKind>, Rejection> {
         use KeyState::{Active, Inactive, Paused};
         let (state, kind) = match (change, self.record.state) {
-            (StateChange::Resume, Inactive) => return Err(KeyChangeError::Inactive),
-            (StateChange::Reactivate, Paused) => return Err(KeyChangeError::Paused),
+            (StateChange::Resume, Inactive) => return Err(Rejection::KeyInactive),
+            (StateChange::Reactivate, Paused) => return Err(Rejection::KeyPaused),
             (StateChange::Resume, Paused) => (Active, EventKind::Resumed),
             (StateChange::Reactivate, Inactive) => (Active, EventKind::Reactivated),
             (StateChange::Deactivate, Active | Paused) => (Inactive, EventKind::Deactivated),

@@ -1,8 +1,9 @@
 //! What is announced to the owner of a key.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
-use quota_api::{Channel, Notice, NoticeKind};
+use quota_api::{Channel, Delivery, Notice, NoticeKind};
+use serde::{Deserialize, Serialize};
 
 use super::id::{AccountId, KeyId};
 use super::time::{MS_PER_DAY, day_of};
@@ -10,8 +11,8 @@ use super::verdict::{ChargeGroup, GroupOutcome, Subject};
 
 /// Maximum number of notices of a queue that wait for their delivery. A further one replaces an older one.
 pub const MAX_NOTICES: usize = 100;
-/// Maximum number of queues with such notices.
-pub const MAX_QUEUES: usize = 100_000;
+/// Maximum number of announcements of a shard. Further ones are dropped.
+pub const MAX_ANNOUNCEMENTS: usize = 1_000;
 /// Duration of a claim, after which another process may deliver the notice.
 pub const CLAIM_MS: i64 = 60_000;
 /// Start of the year 10,000 in ms, which RFC 3339 has no text for.
@@ -25,17 +26,52 @@ pub struct Queue {
     pub channel: Channel,
 }
 
-impl fmt::Display for Queue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.account, self.channel.as_str())
+/// The notices of an account that wait for their delivery, and the last deliveries.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Outbox {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub queues: BTreeMap<Channel, NoticeQueue>,
+    /// By the name of the channel.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub last_deliveries: BTreeMap<String, Delivery>,
+    /// Number of the last claim in any channel.
+    pub last_claim: u64,
+}
+
+impl Outbox {
+    /// `None` if it can't be read, or has a notice that can't be delivered.
+    pub fn decode(json: &[u8]) -> Option<Self> {
+        let outbox: Self = serde_json::from_slice(json).ok()?;
+        let is_valid = |queue: &NoticeQueue| {
+            !queue.notices.is_empty()
+                && queue.notices.iter().all(|notice| Announcement::from_notice(notice).is_some())
+        };
+        outbox.queues.values().all(is_valid).then_some(outbox)
+    }
+
+    /// When the first notice is due, ms.
+    pub fn due(&self) -> Option<i64> {
+        self.queues.values().map(|queue| queue.due).min()
     }
 }
 
-impl Queue {
-    pub fn parse(text: &str) -> Option<Self> {
-        let (account, channel) = text.split_once(':')?;
-        let channel = *Channel::ALL.iter().find(|known| known.as_str() == channel)?;
-        Some(Self { account: AccountId::from_hex(account).ok()?, channel })
+/// The notices of one channel. There is at least one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NoticeQueue {
+    /// Oldest first.
+    pub notices: Vec<Notice>,
+    /// When the oldest one can be claimed, ms.
+    pub due: i64,
+    /// Number of the last claim of the oldest one; 0 if it is not claimed.
+    pub claim: u64,
+    /// Failed attempts to deliver the oldest one.
+    pub attempts: u32,
+}
+
+impl NoticeQueue {
+    pub fn new(due: i64) -> Self {
+        Self { notices: Vec::new(), due, claim: 0, attempts: 0 }
     }
 }
 

@@ -2,9 +2,10 @@
 
 mod codec;
 
-pub use codec::{CodecError, HEAD_BYTES, USAGE_DAYS, decode, encode};
-use quota_api::{DayUsage, KeySettings, KeyState, Limits, Scope};
+pub use codec::{CodecError, HEAD_BYTES, USAGE_DAYS, account_of, decode, encode, encode_head};
+use quota_api::{DayUsage, KeySettings, KeyState, Limits, Outcome, Scope, Verdict, origin_hash};
 
+use super::id::AccountId;
 use super::time::{date_of, day_of};
 use super::window::BurstWindow;
 
@@ -27,8 +28,10 @@ pub struct KeyRecord {
     pub daily_limit: Option<u32>,
     /// When the key expires: Unix time in seconds.
     pub expires_at: Option<u32>,
-    /// Whether only web pages of the origins in the metadata may use the key.
-    pub restricted: bool,
+    /// Hashes of the origins whose web pages may use the key; if there are none, it may be used from anywhere.
+    pub origins: Vec<u128>,
+    /// The account that has the key.
+    pub account: AccountId,
     /// Whether the key's account is suspended.
     pub suspended: bool,
     /// The day that `used` refers to.
@@ -38,17 +41,6 @@ pub struct KeyRecord {
     /// Requests allowed on earlier days, indexed by day modulo 31.
     pub past: [u32; USAGE_DAYS],
     pub window: BurstWindow,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RecordOutcome {
-    Allowed,
-    Inactive,
-    /// The key was paused before this request.
-    Paused,
-    /// This request paused the key.
-    BurstExceeded,
-    DailyExceeded,
 }
 
 impl KeyRecord {
@@ -62,7 +54,8 @@ impl KeyRecord {
             limit_notice_day: 0,
             daily_limit,
             expires_at: None,
-            restricted: false,
+            origins: Vec::new(),
+            account: AccountId::default(),
             suspended: false,
             day: day_of(now),
             used: 0,
@@ -75,15 +68,31 @@ impl KeyRecord {
     pub fn copy_settings(&mut self, settings: &KeySettings) {
         self.scope = settings.scope;
         self.expires_at = settings.expires_at;
-        self.restricted = !settings.allowed_origins.is_empty();
+        self.origins = settings.allowed_origins.iter().map(|origin| origin_hash(origin.as_bytes())).collect();
+    }
+
+    /// Why a request is denied whatever the key's limits are; `None` if they decide. `origin` is the hash of the request's
+    /// origin. The same as `denial` in `lua/charge.lua`, except for pauses.
+    pub fn denial(&self, now: i64, origin: Option<u128>) -> Option<Verdict> {
+        if self.suspended {
+            return Some(Verdict::Suspended);
+        }
+        if self.state == KeyState::Inactive {
+            return Some(Verdict::Inactive);
+        }
+        if let Some(at) = self.expires_at.filter(|at| now >= i64::from(*at) * 1000) {
+            return Some(Verdict::Expired { at });
+        }
+        let is_allowed = origin.is_some_and(|origin| self.origins.contains(&origin));
+        (!self.origins.is_empty() && !is_allowed).then_some(Verdict::WrongOrigin)
     }
 
     /// Charges one request at `now`. The burst limit is checked before the daily limit, so a request over the
     /// daily limit still counts in the burst window.
-    pub fn charge(&mut self, now: i64, limits: &Limits) -> RecordOutcome {
+    pub fn charge(&mut self, now: i64, limits: &Limits) -> Outcome {
         match self.state {
-            KeyState::Inactive => return RecordOutcome::Inactive,
-            KeyState::Paused => return RecordOutcome::Paused,
+            KeyState::Inactive => return Outcome::Inactive,
+            KeyState::Paused => return Outcome::Paused,
             KeyState::Active => {}
         }
         if self.is_ahead_of(now) {
@@ -93,13 +102,13 @@ impl KeyRecord {
         if !self.window.try_admit(now, limits.burst) {
             self.state = KeyState::Paused;
             (self.state_since, self.paused_at, self.unannounced) = (now, now, true);
-            return RecordOutcome::BurstExceeded;
+            return Outcome::BurstExceeded;
         }
         if self.used >= self.limit(limits) {
-            return RecordOutcome::DailyExceeded;
+            return Outcome::DailyExceeded;
         }
         self.used += 1;
-        RecordOutcome::Allowed
+        Outcome::Allowed
     }
 
     /// Whether the key's day is more than one day ahead of `now`, so that the clock was wrong. After a smaller step back
@@ -188,7 +197,7 @@ mod tests {
     fn requests_over_the_daily_limit_count_toward_the_burst_limit() {
         let mut record = KeyRecord::new(Scope::Full, None, 0);
         let outcomes: Vec<_> = (0..8).map(|_| record.charge(0, &LIMITS)).collect();
-        use RecordOutcome::{Allowed, BurstExceeded, DailyExceeded, Paused};
+        use Outcome::{Allowed, BurstExceeded, DailyExceeded, Paused};
         let expected =
             [Allowed, Allowed, Allowed, DailyExceeded, DailyExceeded, BurstExceeded, Paused, Paused];
         assert_eq!(outcomes, expected);
@@ -199,11 +208,11 @@ mod tests {
     fn clock_stepping_back_over_midnight_does_not_reset_quota() {
         let mut record = KeyRecord::new(Scope::Full, None, day(10));
         for _ in 0..3 {
-            assert_eq!(record.charge(day(10), &LIMITS), RecordOutcome::Allowed);
+            assert_eq!(record.charge(day(10), &LIMITS), Outcome::Allowed);
         }
-        assert_eq!(record.charge(day(10) - 1, &LIMITS), RecordOutcome::DailyExceeded);
-        assert_eq!(record.charge(day(10) + 60_000, &LIMITS), RecordOutcome::DailyExceeded);
-        assert_eq!(record.charge(day(11), &LIMITS), RecordOutcome::Allowed);
+        assert_eq!(record.charge(day(10) - 1, &LIMITS), Outcome::DailyExceeded);
+        assert_eq!(record.charge(day(10) + 60_000, &LIMITS), Outcome::DailyExceeded);
+        assert_eq!(record.charge(day(11), &LIMITS), Outcome::Allowed);
     }
 
     #[test]
@@ -211,9 +220,9 @@ mod tests {
         for ahead in [2, 30, 31, 32, 4_000] {
             let mut record = KeyRecord::new(Scope::Full, None, day(100));
             record.charge(day(100), &LIMITS);
-            assert_eq!(record.charge(day(100 + ahead), &LIMITS), RecordOutcome::Allowed);
+            assert_eq!(record.charge(day(100 + ahead), &LIMITS), Outcome::Allowed);
             assert!(record.is_ahead_of(day(100)) && !record.is_ahead_of(day(100 + ahead)));
-            assert_eq!(record.charge(day(100), &LIMITS), RecordOutcome::Allowed, "{ahead} days ahead");
+            assert_eq!(record.charge(day(100), &LIMITS), Outcome::Allowed, "{ahead} days ahead");
             // Beyond the history, what was counted before the clock was wrong is unknown.
             let expected = if ahead <= 31 { 3 } else { 2 };
             assert_eq!((record.day, record.used), (100, expected), "{ahead} days ahead");
@@ -228,7 +237,7 @@ mod tests {
         let limits = Limits { daily: 100, burst: 5, demo: 1 };
         let mut record = KeyRecord::new(Scope::Full, None, 0);
         for now in [2 * MS_PER_DAY - 1, 0, 0, 0, 0, WINDOW_MS] {
-            assert_eq!(record.charge(now, &limits), RecordOutcome::Allowed);
+            assert_eq!(record.charge(now, &limits), Outcome::Allowed);
         }
         assert_eq!((record.day, record.used), (1, 6));
     }

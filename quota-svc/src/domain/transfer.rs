@@ -78,6 +78,7 @@ fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredK
         digest,
         hint: key.hint.clone(),
         created_at: key.created_at,
+        expiry_notice: None,
         settings: key.settings.clone().checked()?,
     };
     let StoredKey { meta, mut record } =
@@ -108,6 +109,7 @@ mod tests {
             digest: KeyDigest([AccountId::of("ada").0[0]; 32]),
             hint: "ipl_abcd…wxyz".to_owned(),
             created_at: 7,
+            expiry_notice: None,
             settings: KeySettings {
                 expires_at: Some(1_900_000_000),
                 allowed_origins: vec!["https://a.example".to_owned()],

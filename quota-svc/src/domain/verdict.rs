@@ -1,6 +1,6 @@
 //! Converts the store's outcome for a charge group into one verdict per charge.
 
-use quota_api::{Limits, Outcome, Scope, Verdict};
+use quota_api::{Exceeded, Limits, RateLimit, Scope, Verdict};
 
 use super::id::KeyId;
 use super::time::{day_of, midnight_after, seconds_until};
@@ -28,16 +28,8 @@ pub struct ChargeGroup {
 /// The store's outcome for a charge group. Times are the store's, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GroupOutcome {
-    UnknownKey,
-    Inactive,
-    /// The key has expired at this Unix time in seconds.
-    Expired {
-        at: u32,
-    },
-    /// The requests come from a web page that may not use the key, or from no web page.
-    WrongOrigin,
-    /// The key's account is suspended.
-    Suspended,
+    /// The verdict of all charges, whatever the limits are.
+    Denied(Verdict),
     /// The key was paused before these charges.
     Paused {
         now: i64,
@@ -71,39 +63,28 @@ impl GroupOutcome {
     /// The verdict of the group's `index`-th charge.
     pub fn verdict(&self, index: u32, limits: &Limits) -> Verdict {
         match self {
-            Self::UnknownKey => without_numbers(Outcome::UnknownKey),
-            Self::Inactive => without_numbers(Outcome::Inactive),
-            Self::Expired { at } => Verdict { expired_at: Some(*at), ..without_numbers(Outcome::Expired) },
-            Self::WrongOrigin => without_numbers(Outcome::WrongOrigin),
-            Self::Suspended => without_numbers(Outcome::Suspended),
-            Self::Unavailable => without_numbers(Outcome::Unavailable),
-            Self::Paused { now, .. } => burst_denial(Outcome::Paused, *now, limits),
+            Self::Denied(verdict) => *verdict,
+            Self::Paused { now, .. } => Verdict::Paused(burst_exceeded(*now, limits)),
             Self::Counted(counts) => counts.verdict(index, limits),
+            Self::Unavailable => Verdict::Unavailable,
         }
     }
 }
 
 impl GroupCounts {
     fn verdict(&self, index: u32, limits: &Limits) -> Verdict {
-        let reset = midnight_after(day_of(self.now));
-        let daily = |outcome, remaining, retry_after| Verdict {
-            outcome,
-            scope: self.scope,
-            limit: Some(self.limit),
-            remaining: Some(remaining),
-            reset: Some(reset),
-            retry_after,
-            expired_at: None,
-        };
+        let Self { now, scope, limit, .. } = *self;
+        let reset = midnight_after(day_of(now));
         if index < self.allowed {
             let used = self.used - (self.allowed - index - 1);
-            daily(Outcome::Allowed, self.limit.saturating_sub(used), None)
+            let rate_limit = RateLimit { limit, remaining: limit.saturating_sub(used), reset };
+            Verdict::Allowed { scope, rate_limit }
         } else if index < self.allowed + self.over_daily {
-            daily(Outcome::DailyExceeded, 0, Some(seconds_until(self.now, reset)))
+            Verdict::DailyExceeded(Exceeded { limit, reset, retry_after: seconds_until(now, reset) })
         } else if self.burst_exceeded && index == self.allowed + self.over_daily {
-            burst_denial(Outcome::BurstExceeded, self.now, limits)
+            Verdict::BurstExceeded(burst_exceeded(now, limits))
         } else {
-            burst_denial(Outcome::Paused, self.now, limits)
+            Verdict::Paused(burst_exceeded(now, limits))
         }
     }
 
@@ -113,20 +94,13 @@ impl GroupCounts {
     }
 }
 
-/// A verdict with the numbers of the burst limit.
-fn burst_denial(outcome: Outcome, now: i64, limits: &Limits) -> Verdict {
+fn burst_exceeded(now: i64, limits: &Limits) -> Exceeded {
     let seconds = u64::try_from(now.max(0) / 1000).unwrap_or(0);
-    Verdict {
-        limit: Some(u32::from(limits.burst)),
-        remaining: Some(0),
-        reset: Some(seconds + u64::from(PAUSE_RETRY_SECONDS)),
-        retry_after: Some(PAUSE_RETRY_SECONDS),
-        ..without_numbers(outcome)
+    Exceeded {
+        limit: limits.burst.into(),
+        reset: seconds + u64::from(PAUSE_RETRY_SECONDS),
+        retry_after: PAUSE_RETRY_SECONDS,
     }
-}
-
-fn without_numbers(outcome: Outcome) -> Verdict {
-    Verdict { outcome, ..Verdict::default() }
 }
 
 #[cfg(test)]
@@ -146,19 +120,20 @@ mod tests {
             burst_exceeded: true,
         };
         let verdicts: Vec<_> = (0..5).map(|i| GroupOutcome::Counted(counts).verdict(i, &limits)).collect();
-        let actual: Vec<_> = verdicts.iter().map(|v| (v.outcome, v.remaining, v.retry_after)).collect();
+        let allowed = |remaining| {
+            let rate_limit = RateLimit { limit: 10, remaining, reset: 86_400 };
+            Verdict::Allowed { scope: Some(Scope::Geo), rate_limit }
+        };
+        let burst = Exceeded { limit: 300, reset: 86_459, retry_after: 60 };
         assert_eq!(
-            actual,
+            verdicts,
             [
-                (Outcome::Allowed, Some(1), None),
-                (Outcome::Allowed, Some(0), None),
-                (Outcome::DailyExceeded, Some(0), Some(1)),
-                (Outcome::BurstExceeded, Some(0), Some(60)),
-                (Outcome::Paused, Some(0), Some(60)),
+                allowed(1),
+                allowed(0),
+                Verdict::DailyExceeded(Exceeded { limit: 10, reset: 86_400, retry_after: 1 }),
+                Verdict::BurstExceeded(burst),
+                Verdict::Paused(burst),
             ]
         );
-        assert_eq!(verdicts[0].reset, Some(86_400));
-        assert_eq!(verdicts[3].reset, Some(86_459));
-        assert_eq!(verdicts[3].limit, Some(300));
     }
 }

@@ -1,38 +1,37 @@
 //! The store in Redis or Valkey: one server, one master behind Sentinels, or a Cluster.
 
-mod accounts;
+mod account;
 mod call;
 mod charge;
 mod confirm;
-mod keys;
 mod managed_connection;
-mod notices;
-mod operation;
 mod redis_keys;
 mod settings;
+mod shards;
 mod target;
 mod topology;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use base::log_throttle::LogThrottle;
-use call::command;
-use futures_util::future::try_join_all;
-use keys::KeyWrite;
-use operation::Operation;
-use quota_api::{Actor, Event, EventKind, ImportReport, Limits};
+use call::{Call, command};
+use confirm::ConfirmedWrites;
+use quota_api::Limits;
+use redis::{FromRedisValue, Value};
 use redis_keys::RedisKeys;
 use settings::SettingsCheck;
+use shards::parse_announcement;
 pub use target::RedisUrlError;
-use topology::{Reply, Topology};
+use topology::{CallError, Topology};
 
-use super::{Result, Store, StoreArgs, StoreError};
-use crate::domain::event::with_actor;
+use super::{AccountIds, Confirmation, Result, Store, StoreArgs, StoreError};
+use crate::domain::change::Change;
 use crate::domain::id::{AccountId, KeyId};
+use crate::domain::loaded::{Loaded, Target};
+use crate::domain::notice::Announcement;
 use crate::domain::time::{Clock, day_of};
-use crate::domain::transfer::ImportAccount;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 pub struct RedisStore {
@@ -40,8 +39,7 @@ pub struct RedisStore {
     charges: Topology,
     /// Connections for reads, and for writes that need no confirmation, such as new sessions.
     others: Topology,
-    /// Connections for confirmed writes. `WAIT` and `WAITAOF` block them: a call waits for the confirmations before it.
-    writes: Topology,
+    confirmed: ConfirmedWrites,
     redis_keys: RedisKeys,
     limits: Limits,
     clock: Clock,
@@ -50,6 +48,7 @@ pub struct RedisStore {
     settings: Arc<SettingsCheck>,
     charge_failures: LogThrottle,
     invalid_records: LogThrottle,
+    unread_shards: LogThrottle,
 }
 
 impl RedisStore {
@@ -70,7 +69,7 @@ impl RedisStore {
             charges: start(args.store_timeout),
             others: start(args.write_timeout),
             // Twice as long, because a PING or a write may have to wait for the confirmation of another write.
-            writes: start(args.write_timeout * 2),
+            confirmed: ConfirmedWrites::new([start(args.write_timeout * 2), start(args.write_timeout * 2)]),
             redis_keys: RedisKeys::new(&args.key_prefix),
             limits,
             clock,
@@ -79,12 +78,18 @@ impl RedisStore {
             settings: options.settings,
             charge_failures: LogThrottle::default(),
             invalid_records: LogThrottle::default(),
+            unread_shards: LogThrottle::default(),
         })
     }
 
     /// A script's time argument: a manual clock's time, or empty for the server's clock.
     fn now_arg(&self) -> String {
         self.clock.manual().map_or_else(String::new, |now| now.to_string())
+    }
+
+    /// Makes a call that only reads, or whose writes need no confirmation, and converts its reply.
+    async fn query<T: FromRedisValue>(&self, call: &Call<'_>) -> Result<T> {
+        convert(self.others.send(call, self.write_timeout).await?.value)
     }
 }
 
@@ -94,13 +99,78 @@ impl Store for RedisStore {
         self.charge_batch(groups).await
     }
 
+    async fn load(&self, target: Target, others: &[KeyId], deadline: Instant) -> Result<Option<Loaded>> {
+        self.load_account(target, others, deadline).await
+    }
+
+    async fn commit(
+        &self,
+        change: &Change,
+        confirm: bool,
+        deadline: Instant,
+    ) -> Result<Option<Confirmation>> {
+        self.commit_change(change, confirm, deadline).await
+    }
+
+    async fn events(&self, key: KeyId) -> Result<Vec<String>> {
+        self.query(&command("LRANGE", &self.redis_keys.events(key)).arg(0).arg(-1)).await
+    }
+
+    async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountIds> {
+        self.list_accounts(cursor, limit).await
+    }
+
+    async fn announce(&self, announcement: &Announcement) -> Result<u64> {
+        self.add_announcement(announcement).await
+    }
+
+    async fn announcements(&self, limit: usize) -> Result<Vec<Announcement>> {
+        let first = self.earliest("n", "+inf", limit, parse_announcement).await?;
+        Ok(first.into_iter().map(|(_, announcement)| announcement).collect())
+    }
+
+    async fn mark_announced(&self, announcement: &Announcement) -> Result<bool> {
+        self.mark_record(announcement).await
+    }
+
+    async fn remove_announcements(&self, announcements: &[Announcement]) -> Result<()> {
+        self.forget_announcements(announcements).await
+    }
+
+    async fn due_accounts(&self, now: i64, limit: usize) -> Result<Vec<AccountId>> {
+        let parse = |shard, text: &str| AccountId::from_hex(text).ok().filter(|id| id.shard() == shard);
+        let due = self.earliest("q", &now.to_string(), limit, parse).await?;
+        Ok(due.into_iter().map(|(_, account)| account).collect())
+    }
+
+    async fn expiring_keys(&self, now: i64, limit: usize) -> Result<Vec<KeyId>> {
+        let parse = |shard, text: &str| KeyId::from_hex(text).ok().filter(|id| id.shard() == shard);
+        let due = self.earliest("x", &now.to_string(), limit, parse).await?;
+        Ok(due.into_iter().map(|(_, key)| key).collect())
+    }
+
+    async fn overdue_ms(&self) -> Result<i64> {
+        let mut first = self.earliest("n", "+inf", 1, |_, _| Some(())).await?;
+        first.extend(self.earliest("q", "+inf", 1, |_, _| Some(())).await?);
+        match first.iter().map(|(due, ())| *due).min() {
+            Some(due) => Ok(self.now().await?.saturating_sub(due).max(0)),
+            None => Ok(0),
+        }
+    }
+
+    /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
     async fn now(&self) -> Result<i64> {
-        self.operation().read_now().await
+        if let Some(now) = self.clock.manual() {
+            return Ok(now);
+        }
+        let redis_key = self.redis_keys.demo();
+        let (seconds, micros): (i64, i64) = self.query(&Call::without_args("TIME", &redis_key)).await?;
+        Ok(seconds * 1000 + micros / 1000)
     }
 
     fn unavailable_reason(&self) -> Option<String> {
         let reason = self.charges.unavailable_reason().or_else(|| self.others.unavailable_reason());
-        match reason.or_else(|| self.writes.unavailable_reason()) {
+        match reason.or_else(|| self.confirmed.unavailable_reason()) {
             None => {
                 self.settings.pass();
                 None
@@ -113,11 +183,10 @@ impl Store for RedisStore {
         "redis"
     }
 
-    async fn demo_used(&self) -> Result<u32, StoreError> {
-        let operation = self.operation();
+    async fn demo_used(&self) -> Result<u32> {
         let demo = self.redis_keys.demo();
         let counter = command("GET", &demo);
-        let (counter, now) = tokio::try_join!(operation.query::<Vec<u8>>(&counter), operation.read_now())?;
+        let (counter, now) = tokio::try_join!(self.query::<Vec<u8>>(&counter), self.now())?;
         let (day, used) = counter.split_at_checked(4).unwrap_or_default();
         Ok(if day == day_of(now).to_le_bytes() { used.try_into().map_or(0, u32::from_le_bytes) } else { 0 })
     }
@@ -125,69 +194,21 @@ impl Store for RedisStore {
     fn unsafe_settings(&self) -> Option<String> {
         self.settings.unsafe_settings()
     }
+}
 
-    async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport> {
-        self.bulk_operation().import_all(accounts).await
+fn convert<T: FromRedisValue>(value: Value) -> Result<T> {
+    redis::from_redis_value(value).map_err(|error| StoreError::InvalidData(error.into()))
+}
+
+impl From<CallError> for StoreError {
+    fn from(error: CallError) -> Self {
+        match error {
+            // The data is wrong, not the connection: a retry would not help.
+            CallError::Failed(error) if error.code() == Some("WRONGTYPE") => Self::InvalidData(error.into()),
+            other => Self::Unavailable(other.into()),
+        }
     }
 }
 
-impl Operation<'_> {
-    /// Imports accounts and keys concurrently, with one confirmation per server at the end.
-    async fn import_all(&self, accounts: &[ImportAccount]) -> Result<ImportReport> {
-        let mut unconfirmed =
-            self.add_to_index(accounts.iter().map(|import| AccountId::of(&import.account.login))).await?;
-        let imported = try_join_all(accounts.iter().map(|account| self.import_one(account))).await?;
-        let mut total = ImportReport::default();
-        for (report, replies) in imported {
-            total += report;
-            unconfirmed.extend(replies);
-        }
-        self.confirm(unconfirmed).await?;
-        Ok(total)
-    }
-
-    async fn import_one(&self, import: &ImportAccount) -> Result<(ImportReport, Vec<Reply>)> {
-        let (mut report, mut replies) = (ImportReport::default(), Vec::new());
-        match self.write_account(&import.account, Some(import.account.created_at)).await {
-            Ok((_, reply)) => {
-                report.accounts_created = 1;
-                replies.push(reply);
-            }
-            Err(StoreError::AccountExists) => report.accounts_kept = 1,
-            Err(error) => return Err(error),
-        }
-        if import.keys.is_empty() {
-            return Ok((report, replies));
-        }
-        let account = AccountId::of(&import.account.login);
-        let ids: Vec<KeyId> = import.keys.iter().map(|key| key.meta.id()).collect();
-        let (now, reserved) = self.reserve(account, &ids).await?;
-        let reason = with_actor("imported", &Actor::Operator);
-        let event = Event { at: now, kind: EventKind::Imported, reason };
-        let mut written = Vec::new();
-        for (key, reserved) in import.keys.iter().zip(reserved) {
-            if !reserved {
-                report.keys_refused += 1;
-                continue;
-            }
-            // An interrupted import leaves reservations without a key, so existing reservations are written, too.
-            match self.write_key(key, &event).await? {
-                KeyWrite::Written(reply) => {
-                    report.keys_created += 1;
-                    replies.push(reply);
-                    written.push(key.meta.id());
-                }
-                KeyWrite::Existing(Some(owner)) if owner == account => report.keys_kept += 1,
-                KeyWrite::Existing(_) => {
-                    report.keys_refused += 1;
-                    self.release(account, key.meta.id(), now).await?;
-                }
-            }
-        }
-        // Also for keys that were kept: an earlier import may have died before it suspended them.
-        if !written.is_empty() || report.keys_kept > 0 {
-            replies.extend(self.check_reservations(account, now, &written).await?.0);
-        }
-        Ok((report, replies))
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -12,8 +12,10 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use quota_api::{Actor, Limits, Outcome, Scope, StateChange};
 use quota_svc::domain::key::KeyChange;
+use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::verdict::Subject;
 use quota_svc::store::StoreError;
+use testkit::quota::remaining;
 
 /// Small, so that a short history reaches every edge case. The ring that stores a burst window starts with room for 8
 /// arrivals, or for as many as the burst limit if that is lower. With the first set of limits the ring never grows;
@@ -178,13 +180,16 @@ async fn replay(replicas: &[Harness], steps: &[Step]) {
             Step::Charge(count) => {
                 let verdicts = harness.charge_key(key, *count).await;
                 let actual: Vec<_> =
-                    verdicts.iter().map(|verdict| (verdict.outcome, verdict.remaining)).collect();
+                    verdicts.iter().map(|verdict| (verdict.outcome(), remaining(verdict))).collect();
                 let expected: Vec<_> = (0..*count).map(|_| model.charge(harness.now())).collect();
                 assert_eq!(actual, expected);
             }
             Step::Change(change) => {
                 let result = harness.store.change_key(key, None, change, &Actor::Operator).await;
-                assert!(matches!(result, Ok(_) | Err(StoreError::KeyChange(_))));
+                assert!(matches!(
+                    result,
+                    Ok(_) | Err(StoreError::Rejected(Rejection::KeyInactive | Rejection::KeyPaused))
+                ));
                 assert_eq!(result.is_ok(), model.change(change), "{change:?}");
             }
             Step::Demo(count) => {
@@ -196,13 +201,13 @@ async fn replay(replicas: &[Harness], steps: &[Step]) {
                 }
                 let verdicts = harness.charge(Subject::Demo, *count).await;
                 let allowed =
-                    verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed).count() as u32;
+                    verdicts.iter().filter(|verdict| verdict.outcome() == Outcome::Allowed).count() as u32;
                 assert_eq!(allowed, (*count).min(harness.limits.demo - demo_used));
                 demo_used += allowed;
             }
         }
     }
-    let record = harness.store.key(key, None).await.unwrap().record;
+    let record = harness.store.key(key, None).await.unwrap().value.record;
     for (day, used) in model.used.iter().filter(|(day, _)| model.day - **day < 31) {
         assert_eq!(record.used_on(*day as u32, model.day as u32), *used, "day {day}");
     }

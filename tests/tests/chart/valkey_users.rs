@@ -62,8 +62,8 @@ fn key_prefix_is_part_of_the_permissions() {
     }
     let chart = Chart::render(&["--set", "quota.keyPrefix=mine:"]).unwrap();
     let script = text(&chart.object("ConfigMap", "-valkey")["data"]["start.sh"]);
-    assert!(configured(script, "default").contains(&"~mine:1:*".to_owned()), "{script}");
-    assert!(configured(script, "lookup").contains(&"~mine:1:*:k".to_owned()), "{script}");
+    assert!(configured(script, "default").contains(&"~mine:2:*".to_owned()), "{script}");
+    assert!(configured(script, "lookup").contains(&"~mine:2:*:k".to_owned()), "{script}");
     assert!(!script.contains("~ipl:"), "{script}");
 }
 
@@ -98,7 +98,7 @@ async fn lookup_user_can_charge_and_nothing_else() {
     dashboard.client().change_key(&for_pages.key.id, None, &restricted).await.unwrap();
     assert_eq!(for_pages.charge(&sidecar.client(), 1).await, [Outcome::WrongOrigin]);
     let verdicts = sidecar.client().charge(&[Charge::Demo]).await.unwrap();
-    assert_eq!(verdicts[0].outcome, Outcome::Allowed);
+    assert_eq!(verdicts[0].outcome(), Outcome::Allowed);
     let claimed = eventually(WAIT_TIMEOUT, "the pause is announced", async || {
         dashboard.client().claim_notices(1).await.unwrap().pop()
     })
@@ -119,12 +119,13 @@ async fn lookup_user_can_charge_and_nothing_else() {
     };
     let (id, account) = (&key.key.id, &key.account);
     for command in [
-        format!("HGETALL ipl:1:{{{account}}}:a"),
-        format!("GET ipl:1:{{{account}}}:a"),
-        format!("HGETALL ipl:1:{{{account}}}:s"),
-        format!("SET ipl:1:{{{id}}}:m x"),
-        format!("DEL ipl:1:{{{id}}}:k"),
-        "SMEMBERS ipl:1:{00}:i".to_owned(),
+        format!("HGETALL ipl:2:{{00}}:{account}:a"),
+        format!("GET ipl:2:{{00}}:{account}:a"),
+        format!("GET ipl:2:{{00}}:{id}:e"),
+        format!("SET ipl:2:{{00}}:{id}:e x"),
+        format!("DEL ipl:2:{{00}}:{id}:k"),
+        format!("ZADD ipl:2:{{00}}:q 1 {account}"),
+        "SSCAN ipl:2:{00}:i 0".to_owned(),
         "GET other".to_owned(),
     ] {
         assert!(cli("lookup", &lookup, &command).contains("NOPERM"), "{command}");
@@ -153,7 +154,7 @@ async fn exporter_user_reads_statistics_and_no_data() {
     assert!(run(&["INFO"]).contains("connected_clients:"));
     assert_eq!(run(&["SLOWLOG", "LEN"]).trim(), "0");
     for command in [
-        &["GET", "ipl:1:x:k"][..],
+        &["GET", "ipl:2:x:k"][..],
         &["KEYS", "*"],
         &["SLOWLOG", "GET"],
         &["CONFIG", "GET", "*"],
@@ -186,5 +187,5 @@ async fn charges_work_without_a_user_name() {
     let flags = ["--serve", "charges", "--redis-password-file", file.to_str().unwrap()];
     let quota = Quota::start_with(store, &flags).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    assert_eq!(quota.client().charge(&[Charge::Demo]).await.unwrap()[0].outcome, Outcome::Allowed);
+    assert_eq!(quota.client().charge(&[Charge::Demo]).await.unwrap()[0].outcome(), Outcome::Allowed);
 }

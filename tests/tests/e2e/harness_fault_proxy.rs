@@ -114,6 +114,21 @@ async fn reset_after_counts_across_responses() {
 }
 
 #[tokio::test]
+async fn cut_discards_one_message_in_either_direction() {
+    let proxy = echo().await;
+    for (message, received) in [(2, 5), (3, 10)] {
+        let (mut stream, before) = (connect(&proxy).await, proxy.request_bytes());
+        proxy.set(Fault::CutAt(message));
+        assert_eq!(exchange(&mut stream, "first").await.unwrap(), "first");
+        let error = exchange(&mut stream, "again").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(proxy.request_bytes() - before, received, "message {message}");
+        assert_eq!(exchange(&mut connect(&proxy).await, "third").await.unwrap(), "third");
+        assert_eq!(proxy.messages(), message + 3);
+    }
+}
+
+#[tokio::test]
 async fn blackhole_discards_responses_then_resets() {
     let proxy = echo().await;
     let mut stream = connect(&proxy).await;

@@ -7,7 +7,7 @@ use quota_client::wire::{BATCH_TYPE, Outcome, encode_charges};
 use serde_json::{Value, json};
 use testkit::http;
 use testkit::process::TOKEN;
-use testkit::quota::{Quota, TestKey};
+use testkit::quota::{Quota, TestKey, remaining};
 use testkit::redis::Redis;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -55,10 +55,10 @@ async fn repeated_key_in_batch_is_counted_exactly_and_in_order() {
     batch.extend(other.charges(5));
     batch.extend(key.charges(30));
     let verdicts = quota.client().charge(&batch).await.unwrap();
-    let remaining: Vec<_> = verdicts.iter().map(|verdict| verdict.remaining).collect();
+    let left: Vec<_> = verdicts.iter().map(remaining).collect();
     let expected: Vec<_> = (10..40).rev().chain((35..40).rev()).chain((0..10).rev()).map(Some).collect();
-    assert_eq!(remaining[..45], expected);
-    assert!(verdicts[45..].iter().all(|verdict| verdict.outcome == Outcome::DailyExceeded));
+    assert_eq!(left[..45], expected);
+    assert!(verdicts[45..].iter().all(|verdict| verdict.outcome() == Outcome::DailyExceeded));
     assert_eq!(key.fetch(&quota.client()).await.used_today, 40);
 }
 
@@ -66,7 +66,7 @@ async fn repeated_key_in_batch_is_counted_exactly_and_in_order() {
 async fn batch_of_256_is_charged_and_larger_or_empty_gets_400() {
     let (_redis, quota, key) = start().await;
     let verdicts = quota.client().charge(&key.charges(256)).await.unwrap();
-    let allowed = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed).count();
+    let allowed = verdicts.iter().filter(|verdict| verdict.outcome() == Outcome::Allowed).count();
     assert_eq!((verdicts.len(), allowed), (256, 40));
     for count in [0, 257, 400] {
         let (status, body) = post(&quota, encode_charges(&key.charges(count))).await;

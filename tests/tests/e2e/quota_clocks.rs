@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quota_client::wire::{EventKind, Outcome};
-use testkit::quota::{Quota, StoreChoice};
+use testkit::quota::{Quota, StoreChoice, rate_limit};
 use testkit::redis::Redis;
 use testkit::tools;
 
@@ -37,23 +37,21 @@ async fn replicas_with_clocks_ten_minutes_apart_agree() {
     for turn in 0..61 {
         verdicts.extend(clients[turn % 2].charge(&key.charges(5)).await.unwrap());
     }
-    let allowed = verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed);
-    let remaining: Vec<u32> = allowed.clone().map(|verdict| verdict.remaining.unwrap()).collect();
+    let allowed = verdicts.iter().filter(|verdict| verdict.outcome() == Outcome::Allowed);
+    let limits: Vec<_> = allowed.filter_map(rate_limit).collect();
     // Not checked if midnight UTC passed during the test, because the quota was reset then.
     if next_midnight() == reset {
         let expected: Vec<u32> = (9_700..10_000).rev().collect();
+        let remaining: Vec<_> = limits.iter().map(|limit| limit.remaining).collect();
         assert_eq!(remaining, expected, "no second reset, no gap, never negative");
-        assert!(
-            allowed.clone().all(|verdict| verdict.reset == Some(reset)),
-            "the reset is the store's midnight"
-        );
+        assert!(limits.iter().all(|limit| limit.reset == reset), "the reset is the store's midnight");
     }
-    let denials: Vec<_> = verdicts[300..].iter().map(|verdict| verdict.outcome).collect();
+    let denials: Vec<_> = verdicts[300..].iter().map(|verdict| verdict.outcome()).collect();
     assert_eq!((denials[0], denials.len()), (Outcome::BurstExceeded, 5));
     assert!(denials[1..].iter().all(|outcome| *outcome == Outcome::Paused), "{denials:?}");
     assert_eq!(key.events(&clients[1], EventKind::Paused).await, 1);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    let pause_reset = verdicts[300].reset.unwrap();
+    let pause_reset = rate_limit(&verdicts[300]).unwrap().reset;
     assert!(
         pause_reset.abs_diff(now + 60) < 20,
         "the pause's reset uses the store's clock: {pause_reset} at {now}"

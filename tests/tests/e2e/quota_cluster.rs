@@ -7,7 +7,7 @@ use quota_client::wire::{Charge, Outcome, Verdict};
 use quota_client::{ClientError, QuotaClient};
 use testkit::cluster::RedisCluster;
 use testkit::loadgen::Load;
-use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::quota::{Quota, TestKey};
 use testkit::wait::{SLACK, eventually_ok};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -19,14 +19,14 @@ async fn outcomes(client: &QuotaClient, keys: &[TestKey; 3]) -> Vec<Outcome> {
     let started = Instant::now();
     let verdicts = client.charge(&batch).await.unwrap();
     assert!(started.elapsed() < STORE_TIMEOUT + SLACK, "{:?}", started.elapsed());
-    verdicts.iter().map(|verdict| verdict.outcome).collect()
+    verdicts.iter().map(|verdict| verdict.outcome()).collect()
 }
 
 /// The outcome that all charges of a call have in common, or all outcomes, or the error.
 fn outcome_of_all(result: &Result<Vec<Verdict>, ClientError>) -> String {
     match result {
         Ok(verdicts) => {
-            let mut outcomes: Vec<_> = verdicts.iter().map(|v| format!("{:?}", v.outcome)).collect();
+            let mut outcomes: Vec<_> = verdicts.iter().map(|v| format!("{:?}", v.outcome())).collect();
             outcomes.dedup();
             outcomes.join(", ")
         }
@@ -49,10 +49,9 @@ async fn dead_cluster_master_fails_only_its_own_charges() {
         // With the default, `yes`, the whole cluster stops when one master is down.
         node.cli(&["CONFIG", "SET", "cluster-require-full-coverage", "no"]).await;
     }
-    let store = StoreChoice::from(&cluster);
-    let mut quota = Quota::start_with(store.clone(), &["--burst-limit", "60000"]).await;
+    let mut quota = Quota::start_with(&cluster, &["--burst-limit", "60000"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
-    let (client, keys) = (quota.client(), quota.key_on_each_master(&cluster, store.prefix()).await);
+    let (client, keys) = (quota.client(), quota.key_on_each_master(&cluster).await);
     assert_eq!(outcomes(&client, &keys).await, [Outcome::Allowed; 3]);
     cluster.nodes[2].freeze();
     for _ in 0..3 {
@@ -85,14 +84,13 @@ async fn dead_cluster_master_fails_only_its_own_charges() {
 #[tokio::test]
 async fn cluster_slot_migration_fails_no_charge() {
     let cluster = RedisCluster::start(3, 0).await;
-    let store = StoreChoice::from(&cluster);
     let limits = ["--burst-limit", "60000", "--daily-limit", "1000000", "--demo-limit", "1000000"];
     let flags = [&limits[..], &["--store-timeout", "5s"]].concat();
-    let quota = Quota::start_with(store.clone(), &flags).await;
+    let quota = Quota::start_with(&cluster, &flags).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let key = quota.new_key().await;
     // A batch also has a charge on each master, and one of the demo. So the key shares a call with another one, wherever it is.
-    let others = quota.key_on_each_master(&cluster, store.prefix()).await;
+    let others = quota.key_on_each_master(&cluster).await;
     let (client, mut batch) = (quota.client(), key.charges(2));
     batch.extend(others.iter().flat_map(|other| other.charges(1)));
     batch.push(Charge::Demo);
@@ -105,7 +103,7 @@ async fn cluster_slot_migration_fails_no_charge() {
         let enough = async || if load.completed() >= target { Ok(()) } else { Err(load.completed()) };
         eventually_ok(WAIT_TIMEOUT, format!("50 more calls {when}"), enough).await;
     };
-    let redis_key = key.redis_key(store.prefix(), "k");
+    let redis_key = key.record(&cluster.nodes).await;
     let from = cluster.master_of(&redis_key).await;
     let to = (from + 1) % 3;
     let (source, target) = (&cluster.nodes[from], &cluster.nodes[to]);
@@ -117,11 +115,10 @@ async fn cluster_slot_migration_fails_no_charge() {
     source.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target_id]).await;
     wait_for_calls("while the slot is migrating").await;
     let port = target.port().to_string();
-    let redis_keys = ["k", "m", "e"].map(|letter| key.redis_key(store.prefix(), letter));
-    let [record, metadata, events] = &redis_keys;
-    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS", record, metadata, events];
-    source.cli(&migrate).await;
-    wait_for_calls("after the key was moved and before the slot is moved (ASK)").await;
+    let shard = source.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "1000"]).await;
+    let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+    source.cli(&migrate.into_iter().chain(shard.lines()).collect::<Vec<_>>()).await;
+    wait_for_calls("after the shard was moved and before the slot is moved (ASK)").await;
     assert_eq!(key.fetch(&quota.client()).await.id, key.key.id, "the key is readable during the migration");
     for node in [target, source, &cluster.nodes[(from + 2) % 3]] {
         node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &target_id]).await;

@@ -132,7 +132,7 @@ async fn check_write_timeout(options: RedisOptions) {
     let quota = Quota::start_with(store, &flags).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
-    // Each step is fast enough alone, but a creation has at least four.
+    // Each step is fast enough alone, but a creation loads the account and then commits.
     proxy.set(Fault::Delay(Duration::from_millis(900)));
     let new = NewKey::new("slow", Scope::Full);
     let error = client.create_key(&key.account, &new).await.expect_err("too slow");

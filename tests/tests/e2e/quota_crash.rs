@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quota_client::QuotaClient;
 use quota_client::wire::{Charge, EventKind, KeyState, NewAccount, NewKey, Outcome, Scope, StateChange};
-use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::quota::{Quota, StoreChoice, TestKey, rate_limit};
 use testkit::wait::eventually;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
@@ -78,7 +78,7 @@ async fn make_changes(
             } else if wanted == KeyState::Paused {
                 drop_expectation(&ledger, &id);
                 let verdicts = client.charge(&key.charges(21)).await?;
-                assert_eq!(verdicts[20].outcome, Outcome::BurstExceeded);
+                assert_eq!(verdicts[20].outcome(), Outcome::BurstExceeded);
                 record_change(&ledger, |acknowledged| {
                     acknowledged.keys.insert(id, Some((new.settings.name, KeyState::Paused, 77)));
                 });
@@ -97,7 +97,7 @@ async fn make_charges(client: QuotaClient, ledger: Ledger) -> Result<(), quota_c
     loop {
         ledger.lock().unwrap().charges_sent += 1;
         let verdict = client.charge(&[Charge::Demo]).await?[0];
-        assert_eq!(verdict.outcome, Outcome::Allowed);
+        assert_eq!(verdict.outcome(), Outcome::Allowed);
         ledger.lock().unwrap().charges.push(Instant::now());
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
@@ -106,7 +106,8 @@ async fn make_charges(client: QuotaClient, ledger: Ledger) -> Result<(), quota_c
 /// Number of demo charges counted so far, including the one that this call makes.
 async fn demo_count(client: &QuotaClient) -> usize {
     let verdict = client.charge(&[Charge::Demo]).await.unwrap()[0];
-    (verdict.limit.unwrap() - verdict.remaining.unwrap()) as usize
+    let rate_limit = rate_limit(&verdict).unwrap();
+    (rate_limit.limit - rate_limit.remaining) as usize
 }
 
 async fn check_changes(client: &QuotaClient, acknowledged: &Acknowledged) {

@@ -119,13 +119,15 @@ async fn as_root_embedded_store_on_full_disk_recovers_and_keeps_every_change() {
     let [leaked, burst, other] = [quota.new_key().await, quota.new_key().await, quota.new_key().await];
     let account = client.account(&other.account).await.unwrap();
     assert_eq!(other.charge(&client, 3).await, [Outcome::Allowed; 3]);
+    let name = |n: usize| format!("{n} {}", "long ".repeat(11));
+    let rename = async |n| client.change_key(&other.key.id, None, &SettingsChange::rename(&name(n))).await;
+    rename(0).await.unwrap();
     disk.fill();
 
-    // Each rejected change takes some of the space that redb has reserved in its file, until nothing is left.
-    let name = |n: usize| format!("{n} {}", "long ".repeat(11));
-    let mut renamed = 0;
+    // Each change takes some of the space that redb has reserved in its file, until nothing is left.
+    let mut renamed = 1;
     let error = loop {
-        match client.change_key(&other.key.id, None, &SettingsChange::rename(&name(renamed))).await {
+        match rename(renamed).await {
             Ok(_) => renamed += 1,
             Err(error) => break error,
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quota_client::wire::{Charge, EventKind, KeyState, Outcome, Verdict};
 use quota_client::{BatchConfig, Charger, QuotaClient};
-use testkit::quota::{Quota, StoreChoice, TestKey};
+use testkit::quota::{Quota, StoreChoice, TestKey, rate_limit};
 use testkit::redis::Redis;
 use tokio::task::JoinSet;
 
@@ -47,7 +47,7 @@ async fn send_batches(client: QuotaClient, key: TestKey, calls: usize, size: usi
 }
 
 fn count(verdicts: &[Verdict], outcome: Outcome) -> usize {
-    verdicts.iter().filter(|verdict| verdict.outcome == outcome).count()
+    verdicts.iter().filter(|verdict| verdict.outcome() == outcome).count()
 }
 
 async fn check_one_pause(pair: &[Quota; 2], key: &TestKey, verdicts: &[Verdict]) {
@@ -104,18 +104,19 @@ async fn daily_limit_is_exact_across_two_replicas() {
     let denied = count(&verdicts, Outcome::DailyExceeded);
     assert_eq!(count(&verdicts, Outcome::Allowed) + denied, verdicts.len());
     let mut allowed: BTreeMap<_, usize> = BTreeMap::new();
-    for verdict in verdicts.iter().filter(|verdict| verdict.outcome == Outcome::Allowed) {
-        *allowed.entry(verdict.reset.unwrap()).or_default() += 1;
+    let limits =
+        verdicts.iter().filter(|verdict| verdict.outcome() == Outcome::Allowed).filter_map(rate_limit);
+    for limit in limits.clone() {
+        *allowed.entry(limit.reset).or_default() += 1;
     }
     // One entry per day: two only if midnight UTC passed during the test.
     assert!(allowed.values().all(|allowed| *allowed <= DAILY_LIMIT), "{allowed:?}");
     if allowed.len() == 1 {
         assert_eq!(count(&verdicts, Outcome::Allowed), DAILY_LIMIT);
         assert_eq!(key.fetch(&pair[1].client()).await.used_today as usize, DAILY_LIMIT);
-        let mut remaining: Vec<_> =
-            verdicts.iter().filter(|v| v.outcome == Outcome::Allowed).map(|v| v.remaining).collect();
+        let mut remaining: Vec<_> = limits.map(|limit| limit.remaining).collect();
         remaining.sort_unstable();
-        let expected: Vec<_> = (0..500).map(Some).collect();
+        let expected: Vec<_> = (0..500).collect();
         assert_eq!(remaining, expected, "each value of `remaining` occurs once");
     }
 }
@@ -130,8 +131,9 @@ async fn demo_limit_is_exact_across_two_replicas() {
         clients.spawn(async move {
             let mut allowed = Vec::new();
             for _ in 0..25 {
-                let verdict = charger.charge(Charge::Demo).await.unwrap();
-                allowed.extend((verdict.outcome == Outcome::Allowed).then_some(verdict.reset));
+                if let Verdict::Allowed { rate_limit, .. } = charger.charge(Charge::Demo).await.unwrap() {
+                    allowed.push(rate_limit.reset);
+                }
             }
             allowed
         });

@@ -71,7 +71,7 @@ async fn charges_only_sidecar_gives_404_for_other_operations() {
         assert!(body.contains("\"not_found\""), "{body}");
     }
     let verdicts = quota.client().charge(&[Charge::Demo]).await.unwrap();
-    assert_eq!(verdicts[0].outcome, Outcome::Allowed);
+    assert_eq!(verdicts[0].outcome(), Outcome::Allowed);
 }
 
 #[tokio::test]

@@ -48,10 +48,10 @@ async fn distinguishable_keys(quota: &Quota) -> Arc<Vec<TestKey>> {
 
 /// The outcome of a charge of `key`, or `wrong` for an unexpected outcome or the verdict of another key.
 fn outcome_for(key: &TestKey, verdict: &Verdict) -> &'static str {
-    let own = (verdict.limit, verdict.scope) == (Some(key.key.daily_limit), Some(key.key.settings.scope));
-    match verdict.outcome {
-        Outcome::Allowed if own => "Allowed",
-        Outcome::Unavailable => "Unavailable",
+    let own = (Some(key.key.settings.scope), key.key.daily_limit);
+    match verdict {
+        Verdict::Allowed { scope, rate_limit } if (*scope, rate_limit.limit) == own => "Allowed",
+        Verdict::Unavailable => "Unavailable",
         _ => "wrong",
     }
 }

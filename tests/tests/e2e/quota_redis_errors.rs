@@ -1,11 +1,12 @@
 //! Error replies from Redis and damaged records: typed errors, no panic, automatic recovery.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::slice::from_ref;
 use std::time::Duration;
 
 use quota_client::ClientError;
 use quota_client::wire::{Charge, NewAccount, Outcome, SettingsChange, StateChange};
-use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome};
+use testkit::quota::{Quota, StoreChoice, TestKey, first_outcome, remaining};
 use testkit::redis::Redis;
 use testkit::wait::{eventually, eventually_ok};
 
@@ -110,7 +111,7 @@ async fn check_only_broken_key_fails(quota: &Quota, broken: &TestKey, good: &Tes
     batch.extend(broken.charges(1));
     batch.extend(good.charges(1));
     let verdicts = quota.client().charge(&batch).await.unwrap();
-    let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome).collect();
+    let outcomes: Vec<_> = verdicts.iter().map(|verdict| verdict.outcome()).collect();
     assert_eq!(outcomes, [Outcome::Allowed, Outcome::Unavailable, Outcome::Allowed]);
     let logged = async || {
         let logs = quota.service.logs();
@@ -122,10 +123,9 @@ async fn check_only_broken_key_fails(quota: &Quota, broken: &TestKey, good: &Tes
 #[tokio::test]
 async fn newer_record_version_is_unavailable_and_not_rewritten() {
     let redis = Redis::start().await;
-    let store = StoreChoice::from(&redis);
-    let quota = start(store.clone()).await;
+    let quota = start(&redis).await;
     let (newer, good) = (quota.new_key().await, quota.new_key().await);
-    let redis_key = newer.redis_key(store.prefix(), "k");
+    let redis_key = newer.record(from_ref(&redis)).await;
     redis.cli(&["EVAL", "return redis.call('SETRANGE', KEYS[1], 0, string.char(2))", "1", &redis_key]).await;
     let before = fingerprint(&redis, &redis_key).await;
     check_only_broken_key_fails(&quota, &newer, &good).await;
@@ -146,16 +146,15 @@ async fn newer_record_version_is_unavailable_and_not_rewritten() {
 #[tokio::test]
 async fn truncated_record_or_wrong_type_fails_only_its_key() {
     let redis = Redis::start().await;
-    let store = StoreChoice::from(&redis);
     for (i, setup) in
         [&["SET", "KEY", "\u{1}truncated"][..], &["SET", "KEY", "\u{1}"], &["LPUSH", "KEY", "a list"]]
             .into_iter()
             .enumerate()
     {
         // A new process per case, because a process logs the warning about a broken key only once per 10 s.
-        let quota = start(store.clone()).await;
+        let quota = start(&redis).await;
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
-        let redis_key = broken.redis_key(store.prefix(), "k");
+        let redis_key = broken.record(from_ref(&redis)).await;
         redis.cli(&["DEL", &redis_key]).await;
         let command: Vec<_> =
             setup.iter().map(|part| if *part == "KEY" { redis_key.as_str() } else { part }).collect();
@@ -172,7 +171,6 @@ async fn truncated_record_or_wrong_type_fails_only_its_key() {
 #[tokio::test]
 async fn damaged_header_or_ring_fails_only_its_key() {
     let redis = Redis::start().await;
-    let store = StoreChoice::from(&redis);
     let truncated = "redis.call('SET', KEYS[1], string.sub(redis.call('GET', KEYS[1]), 1, 170))";
     // More arrivals than the ring's capacity: a check for equality would never find this ring full.
     let overfull = "redis.call('SETRANGE', KEYS[1], 42, struct.pack('<I2', 9))";
@@ -200,11 +198,11 @@ async fn damaged_header_or_ring_fails_only_its_key() {
     ];
     let more = bad_scopes.iter().chain(&damaged_and_ahead).map(String::as_str);
     for damage in damages.into_iter().chain(more) {
-        let quota = start(store.clone()).await;
+        let quota = start(&redis).await;
         let (broken, good) = (quota.new_key().await, quota.new_key().await);
         // Fills the ring's initial capacity, so that the next charge reads the oldest arrival.
         assert_eq!(broken.charge(&quota.client(), 8).await, [Outcome::Allowed; 8]);
-        let redis_key = broken.redis_key(store.prefix(), "k");
+        let redis_key = broken.record(from_ref(&redis)).await;
         redis.cli(&["EVAL", damage, "1", &redis_key]).await;
         let before = fingerprint(&redis, &redis_key).await;
         check_only_broken_key_fails(&quota, &broken, &good).await;
@@ -217,10 +215,9 @@ async fn damaged_header_or_ring_fails_only_its_key() {
 #[tokio::test]
 async fn unused_flags_of_a_record_are_ignored_and_kept() {
     let redis = Redis::start().await;
-    let store = StoreChoice::from(&redis);
-    let quota = start(store.clone()).await;
+    let quota = start(&redis).await;
     let key = quota.new_key().await;
-    let redis_key = key.redis_key(store.prefix(), "k");
+    let redis_key = key.record(from_ref(&redis)).await;
     redis.cli(&["SETRANGE", &redis_key, "3", "x"]).await;
     assert_eq!(key.charge(&quota.client(), 2).await, [Outcome::Allowed; 2]);
     assert_eq!(redis.cli(&["GETRANGE", &redis_key, "3", "3"]).await.trim(), "x");
@@ -234,7 +231,7 @@ async fn damaged_demo_counter_does_not_affect_keys() {
     let store = StoreChoice::from(&redis);
     let quota = start(store.clone()).await;
     let key = quota.new_key().await;
-    let redis_key = format!("{}1:{{demo}}:d", store.prefix());
+    let redis_key = format!("{}2:{{demo}}:d", store.prefix());
     for (damage, expected) in [
         // Not 8 bytes: the count starts again.
         (&["SET", &redis_key, "short"][..], (Outcome::Allowed, Some(999))),
@@ -247,7 +244,7 @@ async fn damaged_demo_counter_does_not_affect_keys() {
         batch.push(Charge::Demo);
         batch.extend(key.charges(1));
         let verdicts = quota.client().charge(&batch).await.unwrap();
-        assert_eq!((verdicts[1].outcome, verdicts[1].remaining), expected, "{damage:?}");
-        assert_eq!([verdicts[0].outcome, verdicts[2].outcome], [Outcome::Allowed; 2], "{damage:?}");
+        assert_eq!((verdicts[1].outcome(), remaining(&verdicts[1])), expected, "{damage:?}");
+        assert_eq!([verdicts[0].outcome(), verdicts[2].outcome()], [Outcome::Allowed; 2], "{damage:?}");
     }
 }

@@ -2,38 +2,33 @@
 //! maximum length and expiry that belong to it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use quota_client::QuotaClient;
-use quota_client::wire::{Charge, NewAccount, NewKey, NewSession, Outcome, Scope, SettingsChange};
+use quota_client::wire::{
+    Charge, Contact, NewAccount, NewKey, NewSession, Outcome, Scope, SettingsChange, Webhook,
+};
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
 use testkit::wait::eventually;
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
-async fn start(redis: &Redis) -> (StoreChoice, Quota) {
-    let store = StoreChoice::from(redis);
-    let quota = Quota::start_with(store.clone(), &["--burst-limit", "20", "--store-timeout", "5s"]).await;
-    quota.wait_ready(WAIT_TIMEOUT).await;
-    (store, quota)
-}
-
-async fn account(client: &QuotaClient, login: &str) -> String {
-    client.create_account(&NewAccount { login: login.to_owned(), credential: None }).await.unwrap().id
-}
-
 fn new_key(name: &str) -> NewKey {
     NewKey::new(name, Scope::Ip)
 }
 
-/// Creates data of every kind: paused and deleted keys, more events and sessions than are stored, demo charges, and
+/// Creates data of every kind: webhooks, paused and deleted keys, more events and sessions than are stored, demo charges, and
 /// charges of an unknown key. Returns the account IDs.
 async fn use_everything(client: &QuotaClient) -> Vec<String> {
     let mut accounts = Vec::new();
     for owner in ["one", "two"] {
-        let id = account(client, owner).await;
+        let account = NewAccount { login: owner.to_owned(), credential: None };
+        let id = client.create_account(&account).await.unwrap().id;
+        let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
+        let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None };
+        client.set_contact(&id, Contact::default(), contact).await.unwrap();
         let key = TestKey::new(client.create_key(&id, &new_key("first")).await.unwrap(), id.clone());
         assert_eq!(key.charge(client, 21).await[20], Outcome::BurstExceeded);
         for i in 0..110 {
@@ -64,29 +59,32 @@ async fn all_redis_keys(redis: &Redis) -> Vec<String> {
 /// Type, maximum length (0: unlimited) and whether it must expire, by the last letter of the Redis key.
 fn table() -> BTreeMap<char, (&'static str, u32, bool)> {
     BTreeMap::from([
-        ('k', ("string", 184 + 4 * 20, false)),
-        ('m', ("string", 600, false)),
+        ('k', ("string", 200 + 4 * 20, false)),
         ('e', ("list", 100, false)),
-        ('a', ("hash", 4, false)),
-        ('p', ("hash", 10, false)),
-        ('s', ("hash", 10, true)),
+        // The version, three parts and ten keys.
+        ('a', ("hash", 14, false)),
         ('i', ("set", 0, false)),
         ('d', ("string", 8, true)),
         ('n', ("zset", 0, false)),
+        ('q', ("zset", 0, false)),
         ('x', ("zset", 0, false)),
     ])
 }
 
 async fn check_redis_key(redis: &Redis, prefix: &str, name: &str) {
-    let rest = name.strip_prefix(&format!("{prefix}1:{{")).expect("starts with prefix, version and hash tag");
-    let (tag, letter) = rest.split_once("}:").expect("has a hash tag and a letter");
+    let rest = name.strip_prefix(&format!("{prefix}2:{{")).expect("starts with prefix, version and hash tag");
+    let (tag, rest) = rest.split_once("}:").expect("has a hash tag");
+    let (id, letter) = rest.rsplit_once(':').unwrap_or(("", rest));
     let letter: char = letter.parse().expect("ends with one letter");
     let (kind, max, expires) =
         table().remove(&letter).unwrap_or_else(|| panic!("{name} is not in the table"));
-    assert!(
-        ["demo", "outbox"].contains(&tag) || tag.len() == 32 || (tag.len() == 2 && letter == 'i'),
+    let number = |text: &str| u8::from_str_radix(&text[..2], 16).unwrap();
+    assert_eq!(
+        (id.len(), tag == "demo"),
+        (if "kea".contains(letter) { 32 } else { 0 }, letter == 'd'),
         "{name}"
     );
+    assert!(id.is_empty() || number(tag) == number(id) % 64, "{name} is in the shard of its ID");
     assert_eq!(redis.cli(&["TYPE", name]).await, kind, "{name}");
     let length = match kind {
         "string" => "STRLEN",
@@ -105,72 +103,35 @@ async fn check_redis_key(redis: &Redis, prefix: &str, name: &str) {
 #[tokio::test]
 async fn redis_keys_match_the_table_and_are_removed_with_their_account() {
     let redis = Redis::start().await;
-    let (store, quota) = start(&redis).await;
+    let store = StoreChoice::from(&redis);
+    let quota = Quota::start_with(store.clone(), &["--burst-limit", "20", "--store-timeout", "5s"]).await;
+    quota.wait_ready(WAIT_TIMEOUT).await;
     let client = quota.client();
     let accounts = use_everything(&client).await;
     let announced = async || {
         let redis_keys = all_redis_keys(&redis).await;
-        redis_keys.iter().any(|name| name.ends_with("{outbox}:n")).then_some(redis_keys)
+        let shards = redis_keys.iter().filter(|name| name.ends_with(":n"));
+        (shards.count() == 2).then_some(redis_keys)
     };
-    let redis_keys = eventually(Duration::from_secs(10), "the pause is announced", announced).await;
-    for name in &redis_keys {
+    let announced = eventually(Duration::from_secs(10), "both pauses are announced", announced).await;
+    for name in &announced {
         check_redis_key(&redis, store.prefix(), name).await;
     }
-    let letters: std::collections::BTreeSet<_> =
-        redis_keys.iter().filter_map(|name| name.chars().last()).collect();
-    assert_eq!(letters.into_iter().collect::<String>(), "adeikmnpsx", "every kind of Redis key was created");
+    assert_eq!(client.claim_notices(10).await.unwrap().len(), 2);
+    let claimed = all_redis_keys(&redis).await;
+    for name in &claimed {
+        check_redis_key(&redis, store.prefix(), name).await;
+    }
+    let all = announced.iter().chain(&claimed);
+    let letters: BTreeSet<_> = all.filter_map(|name| name.chars().last()).collect();
+    assert_eq!(letters.into_iter().collect::<String>(), "adeiknqx", "every kind of Redis key was created");
     for id in accounts {
         client.delete_account(&id, None).await.unwrap();
     }
-    // Makes notices of announcements; none, because no account has a webhook.
-    assert_eq!(client.claim_notices(1).await.unwrap(), []);
     let left = all_redis_keys(&redis).await;
     assert_eq!(
         left,
-        [format!("{}1:{{demo}}:d", store.prefix())],
+        [format!("{}2:{{demo}}:d", store.prefix())],
         "only the demo's counter is left; it expires"
     );
-}
-
-fn now_ms() -> u128 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()
-}
-
-#[tokio::test]
-async fn listing_removes_stale_reservations() {
-    let redis = Redis::start().await;
-    let (store, quota) = start(&redis).await;
-    let client = quota.client();
-    let id = account(&client, "owner").await;
-    let real = client.create_key(&id, &new_key("real")).await.unwrap().key.id;
-    let reservations = format!("{}1:{{{id}}}:p", store.prefix());
-    let (stale, fresh) = ("0".repeat(32), "1".repeat(32));
-    redis.cli(&["HSET", &reservations, &stale, &(now_ms() - 61_000).to_string()]).await;
-    redis.cli(&["HSET", &reservations, &fresh, &(now_ms() - 30_000).to_string()]).await;
-    let listed = client.keys(&id).await.unwrap().keys;
-    assert_eq!(listed.iter().map(|key| key.id.as_str()).collect::<Vec<_>>(), [real.as_str()]);
-    let left = redis.cli(&["HKEYS", &reservations]).await;
-    let mut left: Vec<_> = left.lines().collect();
-    left.sort_unstable();
-    let mut expected = [real.as_str(), fresh.as_str()];
-    expected.sort_unstable();
-    assert_eq!(left, expected, "a creation that may still be in flight keeps its reservation");
-}
-
-#[tokio::test]
-async fn stale_reservations_do_not_count_against_key_limit() {
-    let redis = Redis::start().await;
-    let (store, quota) = start(&redis).await;
-    let client = quota.client();
-    let id = account(&client, "owner").await;
-    let reservations = format!("{}1:{{{id}}}:p", store.prefix());
-    for i in 0..10 {
-        let key_id = format!("{i:032x}");
-        redis.cli(&["HSET", &reservations, &key_id, &(now_ms() - 120_000).to_string()]).await;
-    }
-    for i in 0..10 {
-        client.create_key(&id, &new_key(&format!("key {i}"))).await.unwrap();
-    }
-    let error = client.create_key(&id, &new_key("eleventh")).await.unwrap_err();
-    assert_eq!((error.status(), error.code()), (Some(409), Some("key_limit_reached")));
 }

@@ -46,7 +46,8 @@ impl TwoLoads {
             async move {
                 let outcome = charger.charge(charge).await;
                 tokio::time::sleep(PACE).await;
-                outcome.map_or_else(|error| format!("{error:?}"), |verdict| format!("{:?}", verdict.outcome))
+                outcome
+                    .map_or_else(|error| format!("{error:?}"), |verdict| format!("{:?}", verdict.outcome()))
             }
         });
         Self { direct, batched }
@@ -177,7 +178,7 @@ async fn quota_svc_started_without_redis_is_not_ready_until_redis_starts() {
     let live = testkit::http::client().get(format!("{}/livez", quota.admin_url())).send().await.unwrap();
     assert_eq!(live.status(), 200, "quota-svc is live: a restart would not help");
     let started = Instant::now();
-    assert_eq!(client.charge(&[Charge::Demo]).await.unwrap()[0].outcome, Outcome::Unavailable);
+    assert_eq!(client.charge(&[Charge::Demo]).await.unwrap()[0].outcome(), Outcome::Unavailable);
     assert!(started.elapsed() < STORE_TIMEOUT + SLACK);
     let account = NewAccount { login: "early".to_owned(), credential: None };
     let error = client.create_account(&account).await.unwrap_err();

@@ -94,7 +94,8 @@ async fn lost_cluster_master_gets_500_then_recovers() {
         lookups.push(Lookup::start(quota.url(), &[]).await);
         quotas.push(quota);
     }
-    let keys = quotas[0].key_on_each_master(&cluster, store.prefix()).await;
+    let keys = quotas[0].key_on_each_master(&cluster).await;
+    let record = keys[0].record(&cluster.nodes).await;
     let loads = keys.each_ref().map(|key| start_load(&lookups, key));
     for load in &loads {
         more_calls(load, 50).await;
@@ -102,9 +103,8 @@ async fn lost_cluster_master_gets_500_then_recovers() {
     cluster.nodes[0].stop();
     let killed = Instant::now();
     // Node 3 is the replica of node 0.
-    let redis_key = keys[0].redis_key(store.prefix(), "k");
     eventually(WAIT_TIMEOUT, "replica is promoted", async || {
-        (cluster.master_of(&redis_key).await == 3).then_some(())
+        (cluster.master_of(&record).await == 3).then_some(())
     })
     .await;
     let promoted = killed.elapsed();

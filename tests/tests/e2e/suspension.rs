@@ -1,4 +1,4 @@
-//! Suspended accounts: all replicas deny their keys, and an interrupted suspension is completed.
+//! Suspended accounts: all replicas deny their keys, and an interrupted suspension is complete or absent.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::sync::Arc;
@@ -79,7 +79,7 @@ async fn state(client: &QuotaClient, account: &str) -> (bool, usize, usize) {
 }
 
 #[tokio::test]
-async fn suspension_interrupted_by_a_kill_is_completed_by_the_next_read() {
+async fn suspension_interrupted_by_a_kill_is_complete_or_absent() {
     let redis = Redis::start().await;
     let store = StoreChoice::from(&redis);
     let reader = Quota::start_with(store.clone(), &[]).await;

@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::ChargeError;
-use quota_api::{Charge, Outcome, TRACE_LINKS, Verdict};
+use quota_api::{Charge, TRACE_LINKS, Verdict};
 
 const TRACEPARENT: &str = "traceparent";
 
@@ -79,7 +79,7 @@ impl Batch {
     /// Resolves each charge with the verdict at its position.
     pub(super) fn complete(self, verdicts: Vec<Verdict>) {
         for (mut charge, verdict) in self.0.into_iter().zip(verdicts) {
-            let unavailable = verdict.outcome == Outcome::Unavailable;
+            let unavailable = verdict == Verdict::Unavailable;
             charge.resolve(if unavailable { Err(ChargeError::Unavailable) } else { Ok(verdict) });
         }
     }

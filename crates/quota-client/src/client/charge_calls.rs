@@ -25,7 +25,7 @@ use crate::charges::ChargeService;
 use crate::error::{ClientError, Result};
 use crate::token::QuotaToken;
 
-/// Maximum response size in bytes; 256 verdicts need 10.5 KiB.
+/// Maximum response size in bytes; 256 verdicts need 6.25 KiB.
 const MAX_RESPONSE: usize = 64 << 10;
 
 #[derive(Clone, Debug)]

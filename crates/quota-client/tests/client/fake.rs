@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use api_key::KeyDigest;
-use quota_client::wire::{Charge, Outcome, Verdict, decode_charges, encode_verdicts};
+use quota_client::wire::{Charge, RateLimit, Verdict, decode_charges, encode_verdicts};
 use quota_client::{BatchConfig, CallReport, ChargeError, ChargeObserver, Charger, QuotaClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -188,15 +188,7 @@ pub fn response_with(verdicts: &[Verdict]) -> Vec<u8> {
 }
 
 pub fn verdict(number: u32) -> Verdict {
-    Verdict {
-        outcome: Outcome::Allowed,
-        scope: None,
-        limit: Some(number),
-        remaining: Some(1),
-        reset: None,
-        retry_after: None,
-        expired_at: None,
-    }
+    Verdict::Allowed { scope: None, rate_limit: RateLimit { limit: number, remaining: 1, reset: 1 } }
 }
 
 /// A charge of a key whose digest ends with `number`.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{Outcome, Verdict, encode_charges};
+use quota_client::wire::{Verdict, encode_charges};
 use quota_client::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, Charger, QuotaClient};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -226,8 +226,7 @@ async fn unavailable_verdict_fails_only_its_charge() {
     let mut fake = Fake::start().await;
     let charger = fake.charger(long_deadline());
     let (one, two) = (begin(&charger, 1), begin(&charger, 2));
-    let unavailable = Verdict { outcome: Outcome::Unavailable, ..verdict(1) };
-    fake.next().await.verdicts(&[unavailable, verdict(2)]);
+    fake.next().await.verdicts(&[Verdict::Unavailable, verdict(2)]);
     assert_eq!((one.await, two.await), (Err(ChargeError::Unavailable), Ok(verdict(2))));
 }
 

@@ -65,6 +65,9 @@ async fn pass_requests(
             server_out.shutdown().await?;
             return std::future::pending().await;
         }
+        if counts.is_cut(&buffer[..read], *faults.borrow()) {
+            return Ok(End::Reset);
+        }
         server_out.write_all(&buffer[..read]).await?;
         counts.request_bytes.fetch_add(read as u64, Ordering::SeqCst);
     }
@@ -94,6 +97,9 @@ impl Responses<'_> {
                 dropped = dropped_before_change(self.faults.clone()) => if dropped { return Ok(End::Reset) },
                 read = self.server_in.read(&mut buffer) => match read? {
                     0 => return Ok(End::Closed),
+                    read if self.counts.is_cut(&buffer[..read], *self.faults.borrow()) => {
+                        return Ok(End::Reset);
+                    }
                     read => if let Some(end) = self.deliver(&buffer[..read]).await? { return Ok(end) },
                 },
             }

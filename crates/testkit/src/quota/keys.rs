@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use api_key::{ApiKey, KeyDigest};
-use quota_client::wire::{Charge, CreatedKey, EventKind, Key, NewAccount, NewKey, Outcome, Scope, Verdict};
+use quota_client::wire::{
+    Charge, CreatedKey, EventKind, Key, NewAccount, NewKey, Outcome, RateLimit, Scope, Verdict,
+};
 use quota_client::{BatchConfig, Charger, ClientError, QuotaClient};
 
 use super::Quota;
 use crate::cluster::RedisCluster;
+use crate::redis::Redis;
 
 /// A key in its own account.
 #[derive(Debug, Clone)]
@@ -48,7 +51,7 @@ impl TestKey {
     /// Charges the key `count` times in one call and returns the outcomes in order.
     pub async fn charge(&self, client: &QuotaClient, count: usize) -> Vec<Outcome> {
         let verdicts = client.charge(&self.charges(count)).await.expect("response of quota-svc");
-        verdicts.iter().map(|verdict| verdict.outcome).collect()
+        verdicts.iter().map(|verdict| verdict.outcome()).collect()
     }
 
     /// Reads the current state of the key.
@@ -62,10 +65,17 @@ impl TestKey {
         events.iter().filter(|event| event.kind == kind).count()
     }
 
-    /// One of the Redis keys of this API key. `letter` selects it: `k` is the record.
-    #[must_use]
-    pub fn redis_key(&self, prefix: &str, letter: &str) -> String {
-        format!("{prefix}1:{{{}}}:{letter}", self.key.id)
+    /// The name of the record in Redis, which is on one of these servers.
+    ///
+    /// # Panics
+    /// If it is on none of them.
+    pub async fn record(&self, servers: &[Redis]) -> String {
+        for server in servers {
+            if let Some(name) = server.find(&format!("{}:k", self.key.id)).await {
+                return name;
+            }
+        }
+        panic!("no server has a record of key {}", self.key.id);
     }
 }
 
@@ -77,11 +87,11 @@ impl Quota {
     }
 
     /// Creates one key per master of a cluster with three masters, in the order of the masters.
-    pub async fn key_on_each_master(&self, cluster: &RedisCluster, prefix: &str) -> [TestKey; 3] {
+    pub async fn key_on_each_master(&self, cluster: &RedisCluster) -> [TestKey; 3] {
         let mut keys = [const { None }; 3];
         while keys.iter().any(Option::is_none) {
             let key = self.new_key().await;
-            let master = cluster.master_of(&key.redis_key(prefix, "k")).await;
+            let master = cluster.master_of(&key.record(&cluster.nodes).await).await;
             keys[master] = Some(key);
         }
         keys.map(|key| key.expect("every master has a key"))
@@ -94,11 +104,29 @@ impl Quota {
     }
 }
 
+/// The rate limit of a verdict, if it has one.
+#[must_use]
+pub const fn rate_limit(verdict: &Verdict) -> Option<RateLimit> {
+    match verdict {
+        Verdict::Allowed { rate_limit, .. } => Some(*rate_limit),
+        Verdict::Paused(exceeded) | Verdict::BurstExceeded(exceeded) | Verdict::DailyExceeded(exceeded) => {
+            Some(exceeded.rate_limit())
+        }
+        _ => None,
+    }
+}
+
+/// The requests left, if the verdict has a rate limit.
+#[must_use]
+pub fn remaining(verdict: &Verdict) -> Option<u32> {
+    rate_limit(verdict).map(|rate_limit| rate_limit.remaining)
+}
+
 /// The outcome of the first charge of a call, or the error, for [`crate::loadgen::Report::outcomes`].
 #[must_use]
 pub fn first_outcome(result: &Result<Vec<Verdict>, ClientError>) -> String {
     match result {
-        Ok(verdicts) => verdicts.first().map_or_else(|| "none".to_owned(), |v| format!("{:?}", v.outcome)),
+        Ok(verdicts) => verdicts.first().map_or_else(|| "none".to_owned(), |v| format!("{:?}", v.outcome())),
         Err(error) => format!("{error}"),
     }
 }

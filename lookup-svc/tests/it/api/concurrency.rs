@@ -1,14 +1,15 @@
 //! Concurrent requests: each gets its own verdict, even if other clients disconnect.
 
 use futures_util::future::join_all;
-use quota_client::wire::{Scope, Verdict};
+use quota_client::wire::{RateLimit, Scope, Verdict};
 use reqwest::Method;
 
-use super::harness::{Harness, QuotaMode, allowed};
+use super::harness::{Harness, QuotaMode};
 
 /// An allowed verdict that a test can recognize by its limit.
 fn numbered(number: u32) -> Verdict {
-    Verdict { limit: Some(number), ..allowed(Scope::Ip) }
+    let rate_limit = RateLimit { limit: number, remaining: 1, reset: 1 };
+    Verdict::Allowed { scope: Some(Scope::Ip), rate_limit }
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! CORS: preflights and the headers of responses.
 
-use quota_client::wire::{Outcome, Scope};
+use quota_client::wire::{Scope, Verdict};
 use reqwest::Method;
 
-use super::harness::{Harness, QuotaMode, TestResponse, allowed, bare};
+use super::harness::{Harness, QuotaMode, TestResponse, allowed};
 
 #[tokio::test]
 async fn preflight_needs_no_key_and_no_quota_call() {
@@ -30,7 +30,7 @@ async fn preflight_needs_no_key_and_no_quota_call() {
 async fn every_response_except_the_home_page_allows_any_origin() {
     let harness = Harness::start().await;
     let good = harness.create_key(allowed(Scope::Full));
-    let inactive = harness.create_key(bare(Outcome::Inactive));
+    let inactive = harness.create_key(Verdict::Inactive);
     let mut responses = vec![harness.lookup(&good, "").await, harness.lookup(&inactive, "").await];
     for path in ["/docs", "/swagger", "/openapi.json", "/openapi.yaml", "/nope", "/api/v1/ip"] {
         responses.push(harness.get(path).await);

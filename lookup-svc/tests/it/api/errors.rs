@@ -1,6 +1,6 @@
 //! Every error with its status, body and headers.
 
-use quota_client::wire::{Outcome, Scope};
+use quota_client::wire::{Scope, Verdict};
 use reqwest::{Body, Method};
 
 use super::harness::{DASHBOARD, DOCS, Harness, MIDNIGHT, TestResponse, allowed, denied};
@@ -8,7 +8,7 @@ use super::harness::{DASHBOARD, DOCS, Harness, MIDNIGHT, TestResponse, allowed, 
 #[tokio::test]
 async fn burst_and_paused_key_get_the_same_429() {
     let harness = Harness::start().await;
-    for outcome in [Outcome::BurstExceeded, Outcome::Paused] {
+    for outcome in [Verdict::BurstExceeded, Verdict::Paused] {
         let response = harness.lookup(&harness.create_key(denied(outcome, 300, 1_700_000_060, 60)), "").await;
         let body = response.assert_error(429, "rate_limit_exceeded");
         let message = body["message"].as_str().unwrap();
@@ -26,7 +26,7 @@ async fn burst_and_paused_key_get_the_same_429() {
 async fn used_up_daily_quota_gets_429_with_enterprise_link() {
     let harness = Harness::start().await;
     let response = harness
-        .lookup(&harness.create_key(denied(Outcome::DailyExceeded, 10_000, MIDNIGHT, 1_234)), "")
+        .lookup(&harness.create_key(denied(Verdict::DailyExceeded, 10_000, MIDNIGHT, 1_234)), "")
         .await;
     let body = response.assert_error(429, "rate_limit_exceeded");
     assert_eq!(body["enterprise"], format!("{DOCS}#enterprise"));
@@ -38,7 +38,7 @@ async fn used_up_daily_quota_gets_429_with_enterprise_link() {
 #[tokio::test]
 async fn used_up_demo_quota_gets_429_with_signup_link() {
     let harness = Harness::start().await;
-    harness.quota.set_demo(denied(Outcome::DailyExceeded, 1_000, MIDNIGHT, 77));
+    harness.quota.set_demo(denied(Verdict::DailyExceeded, 1_000, MIDNIGHT, 77));
     let response = harness.get("/api/v1/ip/demo").await;
     let body = response.assert_error(429, "rate_limit_exceeded");
     assert_eq!(body["signup"], format!("{DASHBOARD}/#sign-up"));
@@ -54,9 +54,9 @@ async fn signup_and_enterprise_urls_are_configurable() {
         config.enterprise_url = Some("https://sales.example".to_owned());
     })
     .await;
-    harness.quota.set_demo(denied(Outcome::DailyExceeded, 1_000, MIDNIGHT, 1));
+    harness.quota.set_demo(denied(Verdict::DailyExceeded, 1_000, MIDNIGHT, 1));
     assert_eq!(harness.get("/api/v1/ip/demo").await.json()["signup"], "https://join.example");
-    let key = harness.create_key(denied(Outcome::DailyExceeded, 5, MIDNIGHT, 1));
+    let key = harness.create_key(denied(Verdict::DailyExceeded, 5, MIDNIGHT, 1));
     assert_eq!(harness.lookup(&key, "").await.json()["enterprise"], "https://sales.example");
 }
 

@@ -10,7 +10,9 @@ use http_server::{Lifecycle, ServeArgs, Server};
 use lookup_svc::app::{GeoData, LookupService};
 use lookup_svc::config::Config;
 use poem::{Endpoint, EndpointExt, Request, Response, Result};
-use quota_client::wire::{Charge, Limits, Outcome, Scope, Status, Verdict, decode_charges, encode_verdicts};
+use quota_client::wire::{
+    Charge, Exceeded, Limits, RateLimit, Scope, Status, Verdict, decode_charges, encode_verdicts,
+};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 use service_kit::{Kit, PublicPort};
@@ -95,7 +97,7 @@ impl FakeQuota {
                 Charge::Key { digest, .. } => Some(*digest),
                 Charge::Demo => None,
             };
-            verdicts.get(&digest).copied().unwrap_or(bare(Outcome::UnknownKey))
+            verdicts.get(&digest).copied().unwrap_or(Verdict::UnknownKey)
         };
         charges.iter().map(verdict).collect()
     }
@@ -126,40 +128,15 @@ impl Endpoint for FakeQuota {
     }
 }
 
-/// A verdict without scope and numbers.
-pub fn bare(outcome: Outcome) -> Verdict {
-    Verdict {
-        outcome,
-        scope: None,
-        limit: None,
-        remaining: None,
-        reset: None,
-        retry_after: None,
-        expired_at: None,
-    }
-}
-
 /// The verdict for an allowed request of a key with this scope.
 pub fn allowed(scope: Scope) -> Verdict {
-    Verdict {
-        scope: Some(scope),
-        limit: Some(10_000),
-        remaining: Some(9_876),
-        reset: Some(MIDNIGHT),
-        ..bare(Outcome::Allowed)
-    }
+    let rate_limit = RateLimit { limit: 10_000, remaining: 9_876, reset: MIDNIGHT };
+    Verdict::Allowed { scope: Some(scope), rate_limit }
 }
 
 /// The verdict for a request that a limit denies.
-pub fn denied(outcome: Outcome, limit: u32, reset: u64, retry_after: u32) -> Verdict {
-    Verdict {
-        scope: Some(Scope::Full),
-        limit: Some(limit),
-        remaining: Some(0),
-        reset: Some(reset),
-        retry_after: Some(retry_after),
-        ..bare(outcome)
-    }
+pub fn denied(verdict: fn(Exceeded) -> Verdict, limit: u32, reset: u64, retry_after: u32) -> Verdict {
+    verdict(Exceeded { limit, reset, retry_after })
 }
 
 /// A running lookup-svc with its fake quota-svc.

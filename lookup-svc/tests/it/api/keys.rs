@@ -1,9 +1,9 @@
 //! How a request passes its key, and the errors for missing, malformed, unknown and inactive keys.
 
-use quota_client::wire::{Outcome, Scope};
+use quota_client::wire::{Scope, Verdict};
 use reqwest::Method;
 
-use super::harness::{DASHBOARD, Harness, MIDNIGHT, TestResponse, allowed, bare};
+use super::harness::{DASHBOARD, Harness, MIDNIGHT, TestResponse, allowed};
 
 #[tokio::test]
 async fn key_is_read_from_header_or_query_string() {
@@ -23,8 +23,7 @@ async fn key_is_read_from_header_or_query_string() {
 #[tokio::test]
 async fn bearer_token_wins_over_query_string_and_empty_token_counts_as_missing() {
     let harness = Harness::start().await;
-    let (good, unknown) =
-        (harness.create_key(allowed(Scope::Ip)), harness.create_key(bare(Outcome::UnknownKey)));
+    let (good, unknown) = (harness.create_key(allowed(Scope::Ip)), harness.create_key(Verdict::UnknownKey));
     let both = harness.lookup(&unknown, &format!("?key={good}")).await;
     both.assert_error(401, "invalid_api_key");
     let swapped = harness.lookup(&good, &format!("?key={unknown}")).await;
@@ -43,8 +42,7 @@ async fn bearer_token_wins_over_query_string_and_empty_token_counts_as_missing()
 #[tokio::test]
 async fn repeated_parameter_uses_first_value() {
     let harness = Harness::start().await;
-    let (good, unknown) =
-        (harness.create_key(allowed(Scope::Full)), harness.create_key(bare(Outcome::UnknownKey)));
+    let (good, unknown) = (harness.create_key(allowed(Scope::Full)), harness.create_key(Verdict::UnknownKey));
     assert_eq!(harness.get(&format!("/api/v1/ip?key={good}&key={unknown}")).await.status, 200);
     harness.get(&format!("/api/v1/ip?key={unknown}&key={good}")).await.assert_error(401, "invalid_api_key");
     harness.get(&format!("/api/v1/ip?key=&key={good}")).await.assert_error(401, "missing_api_key");
@@ -87,10 +85,10 @@ async fn malformed_key_gets_401_without_quota_call() {
 #[tokio::test]
 async fn unknown_key_gets_401_and_inactive_key_403() {
     let harness = Harness::start().await;
-    let unknown = harness.lookup(&harness.create_key(bare(Outcome::UnknownKey)), "").await;
+    let unknown = harness.lookup(&harness.create_key(Verdict::UnknownKey), "").await;
     unknown.assert_error(401, "invalid_api_key");
     assert_eq!(unknown.header("www-authenticate"), Some("Bearer"));
-    let inactive = harness.lookup(&harness.create_key(bare(Outcome::Inactive)), "").await;
+    let inactive = harness.lookup(&harness.create_key(Verdict::Inactive), "").await;
     let body = inactive.assert_error(403, "inactive_api_key");
     assert!(body["message"].as_str().unwrap().contains(DASHBOARD), "{body}");
     assert_eq!(inactive.header("www-authenticate"), None);

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{Outcome, Scope};
+use quota_client::wire::{RateLimit, Scope, Verdict};
 
-use super::harness::{Harness, QuotaMode, allowed, bare};
+use super::harness::{Harness, QuotaMode, allowed};
 
 #[tokio::test]
 async fn lookup_without_verdict_gets_500_and_service_stays_ready() {
@@ -27,12 +27,8 @@ async fn lookup_without_verdict_gets_500_and_service_stays_ready() {
 #[tokio::test]
 async fn lookup_with_unusable_verdict_gets_500() {
     let harness = Harness::start().await;
-    for verdict in [
-        bare(Outcome::Unavailable),
-        bare(Outcome::Allowed),
-        bare(Outcome::Paused),
-        quota_client::wire::Verdict { scope: None, ..allowed(Scope::Full) },
-    ] {
+    let rate_limit = RateLimit { limit: 1, remaining: 1, reset: 1 };
+    for verdict in [Verdict::Unavailable, Verdict::Allowed { scope: None, rate_limit }] {
         harness.lookup(&harness.create_key(verdict), "").await.assert_error(500, "internal_error");
     }
 }
@@ -82,7 +78,7 @@ async fn service_is_ready_once_the_store_was_reached_and_stays_ready() {
         tokio::task::yield_now().await;
     }
     harness.quota.set_store_unavailable(Some("connection refused"));
-    let key = harness.create_key(bare(Outcome::Unavailable));
+    let key = harness.create_key(Verdict::Unavailable);
     harness.lookup(&key, "").await.assert_error(500, "internal_error");
     assert!(harness.kit.readiness.report().ready, "a later outage does not affect readiness");
 }
@@ -90,7 +86,7 @@ async fn service_is_ready_once_the_store_was_reached_and_stays_ready() {
 #[tokio::test]
 async fn unreachable_quota_svc_closes_the_connection_and_unavailable_store_does_not() {
     let harness = Harness::start().await;
-    let key = harness.create_key(bare(Outcome::Unavailable));
+    let key = harness.create_key(Verdict::Unavailable);
     let response = harness.lookup(&key, "").await;
     response.assert_error(500, "internal_error");
     assert_eq!(response.header("connection"), None, "another pod has the same store");

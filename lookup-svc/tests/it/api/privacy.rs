@@ -1,6 +1,6 @@
 //! Metrics count requests but contain no client address, key or path. Readiness lists the geo databases.
 
-use quota_client::wire::{Outcome, Scope};
+use quota_client::wire::{Scope, Verdict};
 use reqwest::Method;
 
 use super::harness::{Harness, TestResponse, allowed, denied};
@@ -9,7 +9,7 @@ use super::harness::{Harness, TestResponse, allowed, denied};
 async fn metrics_count_requests_without_client_data() {
     let harness = Harness::start().await;
     let good = harness.create_key(allowed(Scope::Full));
-    let paused = harness.create_key(denied(Outcome::Paused, 300, 1, 60));
+    let paused = harness.create_key(denied(Verdict::Paused, 300, 1, 60));
     let client = "203.0.113.77";
     let request =
         harness.request(Method::GET, "/api/v1/ip").bearer_auth(&good).header("x-forwarded-for", client);

@@ -1,6 +1,6 @@
 //! The headers about limits: the reason for 429, and the headers of the IETF draft.
 
-use quota_client::wire::{Outcome, Scope};
+use quota_client::wire::{Scope, Verdict};
 
 use super::harness::{Harness, MIDNIGHT, TestResponse, allowed, denied};
 
@@ -11,12 +11,12 @@ fn ietf(response: &TestResponse) -> [Option<&str>; 2] {
 /// An allowed response and one for each reason for 429.
 async fn responses(harness: &Harness) -> [(Option<&'static str>, TestResponse); 5] {
     let burst = |outcome| harness.create_key(denied(outcome, 300, 1_700_000_060, 60));
-    let daily = harness.create_key(denied(Outcome::DailyExceeded, 10_000, MIDNIGHT, 1_234));
-    harness.quota.set_demo(denied(Outcome::DailyExceeded, 1_000, MIDNIGHT, 77));
+    let daily = harness.create_key(denied(Verdict::DailyExceeded, 10_000, MIDNIGHT, 1_234));
+    harness.quota.set_demo(denied(Verdict::DailyExceeded, 1_000, MIDNIGHT, 77));
     [
         (None, harness.lookup(&harness.create_key(allowed(Scope::Geo)), "").await),
-        (Some("burst"), harness.lookup(&burst(Outcome::BurstExceeded), "").await),
-        (Some("paused"), harness.lookup(&burst(Outcome::Paused), "").await),
+        (Some("burst"), harness.lookup(&burst(Verdict::BurstExceeded), "").await),
+        (Some("paused"), harness.lookup(&burst(Verdict::Paused), "").await),
         (Some("daily"), harness.lookup(&daily, "").await),
         (Some("demo"), harness.get("/api/v1/ip/demo").await),
     ]

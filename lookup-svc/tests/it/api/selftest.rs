@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lookup_svc::config::SelftestArgs;
 use lookup_svc::selftest::run;
-use quota_client::wire::{Outcome, Scope};
+use quota_client::wire::{Scope, Verdict};
 use testkit::tls::TlsFiles;
 
 use super::harness::{Harness, MIDNIGHT, QuotaMode, allowed, denied};
@@ -19,7 +19,7 @@ async fn selftest_passes_only_if_api_and_quota_svc_respond() {
     let args = args_without_retry(harness.url.clone());
     harness.quota.set_demo(allowed(Scope::Geo));
     run(&args).await.unwrap();
-    harness.quota.set_demo(denied(Outcome::DailyExceeded, 1_000, MIDNIGHT, 9));
+    harness.quota.set_demo(denied(Verdict::DailyExceeded, 1_000, MIDNIGHT, 9));
     run(&args).await.unwrap();
     harness.quota.set_mode(QuotaMode::Fail);
     let message = run(&args).await.unwrap_err().to_string();

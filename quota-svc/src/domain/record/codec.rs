@@ -16,13 +16,17 @@
 //! | 28 | 8 | latest arrival, ms |
 //! | 36 | 4 | burst limit of the last charge |
 //! | 40 | 2 + 2 + 2 | the ring's capacity, number of arrivals, index of the oldest |
+//! | 46 | 2 | number of allowed origins |
 //! | 48 | 8 | time of the last pause, ms |
 //! | 56 | 4 | last day on which the owner was told about the daily limit |
 //! | 60 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
-//! | 184 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
+//! | 184 | 16 | ID of the account |
+//! | 200 | origins × 16 | hashes of the allowed origins, big-endian |
+//! | 200 + origins × 16 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
 
 use quota_api::{KeyState, Scope};
 
+use super::super::id::AccountId;
 use super::super::window::BurstWindow;
 use super::KeyRecord;
 
@@ -36,7 +40,9 @@ const UNANNOUNCED: u8 = 1;
 const RESTRICTED: u8 = 2;
 const SUSPENDED: u8 = 4;
 const USAGE_OFFSET: usize = 60;
-const RING_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
+const ACCOUNT_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
+const ORIGINS_OFFSET: usize = ACCOUNT_OFFSET + 16;
+const ORIGIN_BYTES: usize = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
@@ -50,26 +56,44 @@ pub enum CodecError {
 
 pub fn encode(record: &KeyRecord) -> Vec<u8> {
     let window = &record.window;
-    let mut out = Vec::with_capacity(RING_OFFSET + 4 * window.ring.len());
-    let flags =
-        [(record.unannounced, UNANNOUNCED), (record.restricted, RESTRICTED), (record.suspended, SUSPENDED)];
-    let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
-    out.extend([VERSION, record.scope as u8, record.state as u8, flags]);
-    out.extend(record.daily_limit.unwrap_or(0).to_le_bytes());
-    out.extend(record.state_since.to_le_bytes());
-    out.extend(record.expires_at.unwrap_or(0).to_le_bytes());
+    let mut out = encode_head(record).to_vec();
     out.extend(record.day.to_le_bytes());
     out.extend(record.used.to_le_bytes());
     out.extend(window.last.to_le_bytes());
     out.extend(u32::from(window.limit).to_le_bytes());
-    let capacity = u16::try_from(window.ring.len()).unwrap_or(u16::MAX);
-    for field in [capacity, window.len, window.head, 0] {
+    let [capacity, origins] =
+        [window.ring.len(), record.origins.len()].map(|length| u16::try_from(length).unwrap_or(u16::MAX));
+    for field in [capacity, window.len, window.head, origins] {
         out.extend(field.to_le_bytes());
     }
     out.extend(record.paused_at.to_le_bytes());
     out.extend(record.limit_notice_day.to_le_bytes());
-    out.extend(record.past.iter().chain(&window.ring).flat_map(|n| n.to_le_bytes()));
+    out.extend(record.past.iter().flat_map(|n| n.to_le_bytes()));
+    out.extend(record.account.0);
+    out.extend(record.origins.iter().flat_map(|hash| hash.to_be_bytes()));
+    out.extend(window.ring.iter().flat_map(|n| n.to_le_bytes()));
     out
+}
+
+/// The first bytes of a record.
+pub fn encode_head(record: &KeyRecord) -> [u8; HEAD_BYTES] {
+    let flags = [
+        (record.unannounced, UNANNOUNCED),
+        (!record.origins.is_empty(), RESTRICTED),
+        (record.suspended, SUSPENDED),
+    ];
+    let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
+    let mut out = [0; HEAD_BYTES];
+    out[..4].copy_from_slice(&[VERSION, record.scope as u8, record.state as u8, flags]);
+    out[4..8].copy_from_slice(&record.daily_limit.unwrap_or(0).to_le_bytes());
+    out[8..16].copy_from_slice(&record.state_since.to_le_bytes());
+    out[16..].copy_from_slice(&record.expires_at.unwrap_or(0).to_le_bytes());
+    out
+}
+
+/// The account that has the key, even if the record can't be decoded. `None` if the record is too short to name it.
+pub fn account_of(record: &[u8]) -> Option<AccountId> {
+    (record.len() >= ORIGINS_OFFSET).then(|| AccountId(take(record, ACCOUNT_OFFSET)))
 }
 
 /// Never panics, whatever the input.
@@ -77,19 +101,27 @@ pub fn decode(bytes: &[u8]) -> Result<KeyRecord, CodecError> {
     match bytes.first() {
         None => return Err(CodecError::Short(0)),
         Some(&version) if version != VERSION => return Err(CodecError::Version(version)),
-        Some(_) if bytes.len() < RING_OFFSET => return Err(CodecError::Short(bytes.len())),
+        Some(_) if bytes.len() < ORIGINS_OFFSET => return Err(CodecError::Short(bytes.len())),
         Some(_) => {}
     }
     let mut past = [0; USAGE_DAYS];
     for (day, count) in past.iter_mut().enumerate() {
         *count = u32_at(bytes, USAGE_OFFSET + 4 * day);
     }
+    let ring_offset = ORIGINS_OFFSET + ORIGIN_BYTES * usize::from(u16_at(bytes, 46));
+    let origins = bytes.get(ORIGINS_OFFSET..ring_offset).ok_or(CodecError::Short(bytes.len()))?;
+    let origins: Vec<u128> =
+        origins.as_chunks::<ORIGIN_BYTES>().0.iter().map(|hash| u128::from_be_bytes(*hash)).collect();
+    if origins.is_empty() == (bytes[3] & RESTRICTED != 0) {
+        return Err(CodecError::Field("number of origins"));
+    }
     Ok(KeyRecord {
         scope: *Scope::ALL.get(usize::from(bytes[1])).ok_or(CodecError::Field("scope"))?,
         state: *KeyState::ALL.get(usize::from(bytes[2])).ok_or(CodecError::Field("state"))?,
         state_since: i64_at(bytes, 8),
         unannounced: bytes[3] & UNANNOUNCED != 0,
-        restricted: bytes[3] & RESTRICTED != 0,
+        origins,
+        account: AccountId(take(bytes, ACCOUNT_OFFSET)),
         suspended: bytes[3] & SUSPENDED != 0,
         paused_at: i64_at(bytes, 48),
         limit_notice_day: u32_at(bytes, 56),
@@ -98,20 +130,20 @@ pub fn decode(bytes: &[u8]) -> Result<KeyRecord, CodecError> {
         day: u32_at(bytes, 20),
         used: u32_at(bytes, 24),
         past,
-        window: decode_window(bytes)?,
+        window: decode_window(bytes, ring_offset)?,
     })
 }
 
-fn decode_window(bytes: &[u8]) -> Result<BurstWindow, CodecError> {
+fn decode_window(bytes: &[u8], ring_offset: usize) -> Result<BurstWindow, CodecError> {
     let (capacity, len, head) = (u16_at(bytes, 40), u16_at(bytes, 42), u16_at(bytes, 44));
     let limit = u16::try_from(u32_at(bytes, 36)).map_err(|_| CodecError::Field("burst limit"))?;
     // `lua/charge.lua` appends to the string as the ring fills, so unused entries at the end may be missing.
     let used = head.saturating_add(len).min(capacity);
-    let truncated = bytes.len() < RING_OFFSET + 4 * usize::from(used);
+    let truncated = bytes.len() < ring_offset + 4 * usize::from(used);
     if len > capacity || (head >= capacity && head > 0) || capacity > limit || truncated {
         return Err(CodecError::Field("ring"));
     }
-    let offsets = (0..usize::from(capacity)).map(|index| RING_OFFSET + 4 * index);
+    let offsets = (0..usize::from(capacity)).map(|index| ring_offset + 4 * index);
     let ring = offsets.map(|at| if at + 4 <= bytes.len() { u32_at(bytes, at) } else { 0 }).collect();
     Ok(BurstWindow { last: i64_at(bytes, 28), limit, len, head, ring })
 }
@@ -146,11 +178,12 @@ mod tests {
         fn record_round_trips(
             steps in prop::collection::vec((0i64..40_000_000, 1usize..6), 0..60),
             limit in proptest::option::of(1u32..50),
-            (expires_at, restricted) in (proptest::option::of(1u32..), any::<bool>()),
+            expires_at in proptest::option::of(1u32..),
+            (account, origins) in (any::<[u8; 16]>(), prop::collection::vec(any::<u128>(), 0..10)),
         ) {
             let limits = Limits { daily: 20, burst: 30, demo: 1 };
             let mut record = KeyRecord::new(Scope::Geo, limit, 1_700_000_000_000);
-            (record.expires_at, record.restricted) = (expires_at, restricted);
+            (record.expires_at, record.account, record.origins) = (expires_at, AccountId(account), origins);
             let mut now = 1_700_000_000_000;
             for (step, times) in steps {
                 now += step;
@@ -185,7 +218,7 @@ mod tests {
             record.charge(0, &Limits { daily: 20, burst: 30, demo: 1 });
         }
         let bytes = encode(&record);
-        assert!(decode(&bytes[..RING_OFFSET + 4 * 5]).is_ok(), "unused entries may be missing");
-        assert_eq!(decode(&bytes[..RING_OFFSET + 4 * 5 - 1]), Err(CodecError::Field("ring")));
+        assert!(decode(&bytes[..ORIGINS_OFFSET + 4 * 5]).is_ok(), "unused entries may be missing");
+        assert_eq!(decode(&bytes[..ORIGINS_OFFSET + 4 * 5 - 1]), Err(CodecError::Field("ring")));
     }
 }

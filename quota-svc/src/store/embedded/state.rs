@@ -1,110 +1,125 @@
-//! The state in memory. Charges change it directly; accounts and keys are changed through a [`Draft`], which is applied
-//! when its rows are on disk.
+//! The state in memory. Charges change it directly; a commit changes it when its rows are on disk.
 
-mod accounts;
-mod draft;
-mod keys;
-mod notices;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::Bound;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use quota_api::{KeyState, Limits, NoticeKind, Outcome, Verdict};
 
-pub use draft::Draft;
-use notices::Claim;
-use quota_api::{Channel, Delivery, Event, EventKind, KeyState, Limits, Notice, StoredAccount};
-use serde::{Deserialize, Serialize};
-
-use super::store_file::{LoadedRow, OpenError, Row, RowWrite, StoreFile};
-use crate::domain::event::{self, pause_reason};
+use super::store_file::{OpenError, RowWrite, StoreFile, kind, parse_row, row};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::StoredKey;
-use crate::domain::notice::Queue;
-use crate::domain::record::{CORRECTED_FUTURE, RecordOutcome, encode};
+use crate::domain::loaded::{Loaded, Target, Version, row as row_names};
+use crate::domain::notice::{Announcement, MAX_ANNOUNCEMENTS};
+use crate::domain::record::{CORRECTED_FUTURE, CodecError, KeyRecord, account_of, decode, encode};
+use crate::domain::rejection::Rejection;
 use crate::domain::time::day_of;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
-use crate::store::UnreadableKey;
+use crate::store::{AccountIds, Result, StoreError};
+
+/// A record that can't be decoded is kept as it is.
+type StoredRecord = Result<KeyRecord, Vec<u8>>;
 
 #[derive(Default)]
 pub struct State {
     /// Ordered, so that a page of a listing need not sort all of them.
-    accounts: BTreeMap<AccountId, AccountRow>,
-    /// Accounts whose row can't be read. It is never rewritten.
-    unreadable_accounts: BTreeSet<AccountId>,
-    keys: HashMap<KeyId, KeyEntry>,
-    /// Keys whose metadata or record can't be read. They are never rewritten.
-    unreadable_keys: HashMap<KeyId, UnreadableEntry>,
+    pub accounts: BTreeMap<AccountId, StoredAccount>,
+    pub records: HashMap<KeyId, StoredRecord>,
     demo: Demo,
-    /// Keys whose counters have changed since they were saved.
-    dirty: Vec<KeyId>,
-    /// Keys that were paused since the last save, with the line of the event.
-    unsaved_pauses: Vec<(KeyId, String)>,
-    /// Claims of notices, and attempts that wait for a retry. Only in memory: after a restart, all notices are due.
-    claims: HashMap<Queue, Claim>,
-    last_claim: u64,
+    /// Keys whose records have changed since they were saved.
+    dirty: HashSet<KeyId>,
+    /// Keys whose records the next commit saves: those that were paused, and those that the last one failed to save.
+    urgent: Vec<KeyId>,
+    /// Oldest first. Only in memory: the next charge of a paused key announces the pause again.
+    pub announcements: Vec<Announcement>,
+    /// When a notice of an account is due, ms.
+    pub due_accounts: BTreeMap<AccountId, i64>,
+    /// When the owner of a key is told next that it expires, ms.
+    pub expiring_keys: BTreeMap<KeyId, i64>,
+    /// That of the last commit. The file has no versions: after a restart, all accounts have the same one.
+    pub last_version: u64,
 }
 
-/// An account with its sessions and keys. Stored as JSON.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct AccountRow {
-    #[serde(flatten)]
-    pub account: StoredAccount,
-    /// SHA-256 of the session ID → expiry, ms.
-    pub sessions: BTreeMap<String, i64>,
-    pub keys: Vec<KeyId>,
-    /// Notices that wait for their delivery, oldest first.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub notices: BTreeMap<Channel, Vec<Notice>>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub last_deliveries: BTreeMap<String, Delivery>,
+/// It has at least one row.
+#[derive(Default)]
+pub struct StoredAccount {
+    pub version: Version,
+    pub rows: BTreeMap<String, Vec<u8>>,
 }
 
 /// What charges have changed and a commit is about to save.
 pub struct Unsaved {
-    counters: Vec<KeyId>,
-    pauses: Vec<(KeyId, String)>,
+    keys: Vec<KeyId>,
     demo: bool,
+    pub rows: Vec<RowWrite>,
 }
 
-struct KeyEntry {
-    key: StoredKey,
-    /// Whether `State::dirty` contains this key.
-    dirty: bool,
-}
-
-impl KeyEntry {
-    /// Adds the key to `State::dirty`, unless it is there.
-    fn mark_dirty(&mut self, id: KeyId, dirty: &mut Vec<KeyId>) {
-        if !std::mem::replace(&mut self.dirty, true) {
-            dirty.push(id);
-        }
-    }
-}
-
-struct UnreadableEntry {
-    key: UnreadableKey,
-    /// `None` if no account has the key.
-    account: Option<AccountId>,
-}
-
-/// The demo's counter, and what else is neither an account's nor a key's.
+/// The demo's counter.
 #[derive(Default)]
 struct Demo {
     day: u32,
     used: u32,
-    /// When keys that expire were last looked for, ms.
-    expiry_checked: i64,
     dirty: bool,
 }
 
 impl State {
     pub fn load(file: &StoreFile) -> Result<Self, OpenError> {
         let mut state = Self::default();
-        file.load(|row| match row {
-            LoadedRow::Account(id, row) => state.load_account(id, row),
-            LoadedRow::Key(id, meta, record) => state.load_key(id, meta, record),
-            LoadedRow::Demo(bytes) => state.demo = Demo::from_bytes(bytes),
-        })?;
-        state.load_missing_keys();
+        file.load(|key, value| state.put(key, Some(value)))?;
         Ok(state)
+    }
+
+    /// Takes over a row that is on disk; `None` if it was deleted.
+    pub fn put(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let Some((kind, id, name)) = parse_row(key) else {
+            tracing::error!(?key, "the key of a row in the store file can't be read; the row is ignored");
+            return;
+        };
+        let (account, key) = (AccountId(id), KeyId(id));
+        // A time that can't be read is due at once.
+        let time = || value.map(|bytes| bytes.try_into().map_or(0, i64::from_le_bytes));
+        match (kind, value) {
+            (kind::ACCOUNT, _) => {
+                let rows = &mut self.accounts.entry(account).or_default().rows;
+                set(rows, name.to_owned(), value.map(<[u8]>::to_owned));
+                if rows.is_empty() {
+                    self.accounts.remove(&account);
+                }
+            }
+            (kind::RECORD, Some(bytes)) => drop(self.records.insert(key, decode_record(key, bytes))),
+            (kind::RECORD, None) => drop(self.records.remove(&key)),
+            (kind::NOTICE_DUE, _) => set(&mut self.due_accounts, account, time()),
+            (kind::EXPIRY_NOTICE, _) => set(&mut self.expiring_keys, key, time()),
+            (kind::DEMO, Some(bytes)) => self.demo = Demo::from_bytes(bytes),
+            // Events stay on disk.
+            _ => {}
+        }
+    }
+
+    pub fn account(&self, target: Target, others: &[KeyId], now: i64) -> Result<Option<Loaded>> {
+        let id = match target {
+            Target::Account(id) => id,
+            Target::Key(key) => {
+                let Some(record) = self.records.get(&key).map(encode_record) else { return Ok(None) };
+                let reason = || CodecError::Short(record.len()).to_string();
+                account_of(&record).ok_or_else(|| Rejection::UnreadableKey { id: key, reason: reason() })?
+            }
+        };
+        let stored = self.accounts.get(&id);
+        let rows = stored.map_or_else(BTreeMap::new, |stored| stored.rows.clone());
+        let keys = rows.keys().filter_map(|name| row_names::key_of(name)).chain(others.iter().copied());
+        let records = keys.filter_map(|key| Some((key, encode_record(self.records.get(&key)?)))).collect();
+        Ok(Some(Loaded { id, version: stored.map(|stored| stored.version), rows, records, now }))
+    }
+
+    /// A page of accounts, ordered by ID. The cursor is the last ID of the previous page.
+    pub fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountIds> {
+        let after = match cursor.map(AccountId::from_hex).transpose() {
+            Ok(last) => last.map_or(Bound::Unbounded, Bound::Excluded),
+            Err(_) => return Err(StoreError::InvalidCursor),
+        };
+        let mut rest = self.accounts.range((after, Bound::Unbounded)).map(|(id, _)| *id);
+        let ids: Vec<AccountId> = rest.by_ref().take(limit.max(1)).collect();
+        let next = ids.last().filter(|_| rest.next().is_some()).map(AccountId::to_string);
+        Ok(AccountIds { ids, total: self.accounts.len() as u64, next })
     }
 
     /// Charges a group. Its changes stay in memory until they are saved.
@@ -116,46 +131,41 @@ impl State {
     }
 
     fn charge_key(&mut self, id: KeyId, group: &ChargeGroup, now: i64, limits: &Limits) -> GroupOutcome {
-        let Some(entry) = self.keys.get_mut(&id) else {
-            let unreadable = self.unreadable_keys.contains_key(&id);
-            return if unreadable { GroupOutcome::Unavailable } else { GroupOutcome::UnknownKey };
+        let record = match self.records.get_mut(&id) {
+            Some(Ok(record)) => record,
+            Some(Err(_)) => return GroupOutcome::Unavailable,
+            None => return GroupOutcome::Denied(Verdict::UnknownKey),
         };
-        if let Some(denial) = entry.key.denial(now, group.origin) {
-            return denial;
+        if let Some(denial) = record.denial(now, group.origin) {
+            return GroupOutcome::Denied(denial);
         }
-        let record = &mut entry.key.record;
         if record.state == KeyState::Active && record.is_ahead_of(now) {
             tracing::warn!(key = %id, "{CORRECTED_FUTURE}");
         }
         let (mut allowed, mut over_daily, mut burst_exceeded) = (0, 0, false);
         for _ in 0..group.count {
             match record.charge(now, limits) {
-                RecordOutcome::Allowed => allowed += 1,
-                RecordOutcome::DailyExceeded => over_daily += 1,
-                RecordOutcome::Inactive => return GroupOutcome::Inactive,
-                RecordOutcome::Paused if allowed + over_daily == 0 => {
+                Outcome::Allowed => allowed += 1,
+                Outcome::DailyExceeded => over_daily += 1,
+                Outcome::Paused if allowed + over_daily == 0 => {
                     let unannounced = record.unannounced.then_some(record.paused_at);
                     return GroupOutcome::Paused { now, unannounced };
                 }
-                RecordOutcome::Paused => break,
-                RecordOutcome::BurstExceeded => {
-                    burst_exceeded = true;
+                outcome => {
+                    burst_exceeded = outcome == Outcome::BurstExceeded;
                     break;
                 }
             }
         }
         if burst_exceeded {
-            let event = Event { at: now, kind: EventKind::Paused, reason: pause_reason(limits.burst) };
-            self.unsaved_pauses.push((id, event::to_line(&event)));
+            self.urgent.push(id);
         } else {
-            entry.mark_dirty(id, &mut self.dirty);
+            self.dirty.insert(id);
         }
-        let record = &entry.key.record;
-        let limit = record.limit(limits);
         GroupOutcome::Counted(GroupCounts {
             now,
             scope: Some(record.scope),
-            limit,
+            limit: record.limit(limits),
             used: record.used,
             allowed,
             over_daily,
@@ -167,60 +177,95 @@ impl State {
         if self.demo.day == day_of(now) { self.demo.used } else { 0 }
     }
 
-    /// Takes what must be saved: pauses, and counters if `flush` is set.
-    pub fn take_unsaved(&mut self, flush: bool) -> Unsaved {
-        let pauses = std::mem::take(&mut self.unsaved_pauses);
-        let counters = if flush { std::mem::take(&mut self.dirty) } else { Vec::new() };
-        for id in &counters {
-            if let Some(entry) = self.keys.get_mut(id) {
-                entry.dirty = false;
-            }
+    /// Returns 1 if the announcement was dropped, else 0.
+    pub fn announce(&mut self, announcement: &Announcement) -> u64 {
+        let mut same_key = self.announcements.iter().filter(|known| known.key == announcement.key);
+        if same_key.any(|known| known.notice() == announcement.notice()) {
+            return 0;
         }
-        Unsaved { counters, pauses, demo: flush && std::mem::take(&mut self.demo.dirty) }
+        let is_full = self.announcements.len() >= MAX_ANNOUNCEMENTS;
+        if !is_full {
+            let later = self.announcements.partition_point(|known| known.at <= announcement.at);
+            self.announcements.insert(later, *announcement);
+        }
+        is_full.into()
     }
 
-    /// The rows to save. Keys that have been deleted since are left out.
-    pub fn unsaved_rows(&self, unsaved: &Unsaved) -> Vec<RowWrite> {
-        let mut rows = Vec::with_capacity(unsaved.counters.len() + 2 * unsaved.pauses.len() + 1);
-        for (id, event) in &unsaved.pauses {
-            if let Some(entry) = self.keys.get(id) {
-                rows.push(RowWrite::Put(Row::Record(*id), encode(&entry.key.record)));
-                rows.push(RowWrite::AddEvent(*id, event.clone()));
-            }
+    /// Marks a pause or a day as announced. Returns `false` if the key was paused again, or the day is marked already.
+    pub fn mark_announced(&mut self, announcement: &Announcement) -> bool {
+        let (id, day) = (announcement.key, day_of(announcement.at));
+        let Some(Ok(record)) = self.records.get_mut(&id) else { return false };
+        match announcement.kind {
+            NoticeKind::KeyPaused if record.paused_at == announcement.at => record.unannounced = false,
+            NoticeKind::KeyDailyLimit if record.limit_notice_day != day => record.limit_notice_day = day,
+            _ => return false,
         }
-        let counters = unsaved.counters.iter().filter_map(|id| Some((id, self.keys.get(id)?)));
-        rows.extend(counters.map(|(id, entry)| RowWrite::Put(Row::Record(*id), encode(&entry.key.record))));
-        if unsaved.demo {
-            rows.push(RowWrite::Put(Row::Demo, self.demo.to_bytes()));
+        self.dirty.insert(id);
+        true
+    }
+
+    /// How long the notice or announcement that is due longest has waited.
+    pub fn overdue_ms(&self, now: i64) -> i64 {
+        let announced = self.announcements.first().map(|announcement| announcement.at);
+        let due = self.due_accounts.values().copied().chain(announced).min();
+        due.map_or(0, |at| now.saturating_sub(at).max(0))
+    }
+
+    /// Takes what must be saved: what is urgent, or everything if `flush` is set. Keys that have been deleted since are
+    /// left out.
+    pub fn take_unsaved(&mut self, flush: bool) -> Unsaved {
+        let mut keys = std::mem::take(&mut self.urgent);
+        if flush {
+            keys.extend(self.dirty.drain());
         }
-        rows
+        let demo = flush && std::mem::take(&mut self.demo.dirty);
+        let records = keys.iter().filter_map(|id| Some((row(kind::RECORD, id.0), self.records.get(id)?)));
+        let records = records.map(|(key, record)| (key, encode_record(record)));
+        let demo_row = demo.then(|| (row(kind::DEMO, [0; 16]), self.demo.to_bytes()));
+        let rows = records.chain(demo_row).map(|(key, value)| RowWrite::Put(key, Some(value))).collect();
+        Unsaved { keys, demo, rows }
     }
 
     /// Puts back what could not be saved, so that the next commit saves it.
     pub fn put_back(&mut self, unsaved: Unsaved) {
         self.demo.dirty |= unsaved.demo;
-        // Events are added in this order, so those of the failed commit come first.
-        self.unsaved_pauses.splice(0..0, unsaved.pauses);
-        for id in unsaved.counters {
-            if let Some(entry) = self.keys.get_mut(&id) {
-                entry.mark_dirty(id, &mut self.dirty);
-            }
-        }
+        self.urgent.extend(unsaved.keys);
     }
+}
+
+fn decode_record(id: KeyId, bytes: &[u8]) -> StoredRecord {
+    decode(bytes).map_err(|error| {
+        tracing::error!(key = %id, %error, "can't read the record of a key; its charges fail");
+        bytes.to_owned()
+    })
+}
+
+fn encode_record(record: &StoredRecord) -> Vec<u8> {
+    record.as_ref().map_or_else(Vec::clone, encode)
+}
+
+fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    };
+}
+
+/// Up to `limit` of the IDs that are due at `now`.
+pub fn due<Id: Copy>(times: &BTreeMap<Id, i64>, now: i64, limit: usize) -> Vec<Id> {
+    times.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).take(limit).collect()
 }
 
 impl Demo {
     fn to_bytes(&self) -> Vec<u8> {
-        let counter = [self.day.to_le_bytes(), self.used.to_le_bytes()].concat();
-        [&counter[..], &self.expiry_checked.to_le_bytes()].concat()
+        [self.day.to_le_bytes(), self.used.to_le_bytes()].concat()
     }
 
     /// Starts over if the bytes are damaged.
     fn from_bytes(bytes: &[u8]) -> Self {
         let number = |at| bytes.get(at..at + 4).and_then(|part| part.try_into().ok()).map(u32::from_le_bytes);
         let (day, used) = number(0).zip(number(4)).unwrap_or_default();
-        let checked = bytes.get(8..16).and_then(|part| part.try_into().ok()).map(i64::from_le_bytes);
-        Self { day, used, expiry_checked: checked.unwrap_or(0), dirty: false }
+        Self { day, used, dirty: false }
     }
 
     fn charge(&mut self, count: u32, now: i64, limits: &Limits) -> GroupCounts {

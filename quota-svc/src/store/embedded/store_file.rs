@@ -1,15 +1,15 @@
-//! The store file: five tables, loaded at startup and written in transactions.
+//! The store file: one table of rows, loaded at startup and written in transactions.
 
 mod rows;
 
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, TryLockError};
 
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, StorageError};
-pub use rows::{Row, RowWrite, UndoRows};
-use rows::{TABLES, Tables};
+use redb::{Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError};
+use rows::ROWS;
+pub use rows::{RowWrite, UndoRows, kind, parse_row, row};
 
-use crate::domain::id::{AccountId, KeyId};
+use crate::domain::id::KeyId;
 
 /// Size of redb's cache, by default 1 GiB. A small one is enough, because only events are read after startup.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
@@ -40,13 +40,6 @@ pub struct StoreFile {
     database: RwLock<Option<Database>>,
     open: Box<OpenDatabase>,
     path: PathBuf,
-}
-
-pub enum LoadedRow<'a> {
-    Account(AccountId, &'a [u8]),
-    /// Metadata and record. A missing record is empty.
-    Key(KeyId, &'a [u8], &'a [u8]),
-    Demo(&'a [u8]),
 }
 
 type OpenDatabase = dyn Fn(OpenMode) -> Result<Database, DatabaseError> + Send + Sync;
@@ -96,29 +89,18 @@ impl StoreFile {
         Ok(())
     }
 
-    /// Passes all rows except the events to `load`: accounts first, then keys.
-    pub fn load(&self, load: impl FnMut(LoadedRow<'_>)) -> Result<(), OpenError> {
-        // Creates the tables of a new file.
-        let created = self.write(&mut UndoRows::default(), &[]);
+    /// Passes the keys and values of all rows but the events to `load`.
+    pub fn load(&self, load: impl FnMut(&[u8], &[u8])) -> Result<(), OpenError> {
+        // Creates the table of a new file.
+        let created = self.write(&mut UndoRows::default(), []);
         created.and_then(|()| self.read_all(load)).map_err(|error| damaged(&self.path, &error))
     }
 
-    fn read_all(&self, mut load: impl FnMut(LoadedRow<'_>)) -> Result<(), redb::Error> {
+    fn read_all(&self, mut load: impl FnMut(&[u8], &[u8])) -> Result<(), redb::Error> {
         let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
-        let [accounts, keys, records, _, demo] = TABLES;
-        for row in transaction.open_table(accounts)?.iter()? {
-            let (id, bytes) = row?;
-            load(LoadedRow::Account(AccountId(id.value()), bytes.value()));
-        }
-        let (keys, records) = (transaction.open_table(keys)?, transaction.open_table(records)?);
-        for row in keys.iter()? {
-            let (id, meta) = row?;
-            let record = records.get(id.value())?;
-            let record = record.as_ref().map_or(&[][..], |record| record.value());
-            load(LoadedRow::Key(KeyId(id.value()), meta.value(), record));
-        }
-        if let Some(demo) = transaction.open_table(demo)?.get(Row::Demo.position().1)? {
-            load(LoadedRow::Demo(demo.value()));
+        for row in transaction.open_table(ROWS)?.range(..&[kind::EVENTS][..])? {
+            let (key, value) = row?;
+            load(key.value(), value.value());
         }
         Ok(())
     }
@@ -127,15 +109,17 @@ impl StoreFile {
     ///
     /// If it returns an error, the transaction may be on disk or not. `undo` then has the previous values of its rows,
     /// which the next call restores before it writes.
-    pub fn write(&self, undo: &mut UndoRows, rows: &[RowWrite]) -> Result<(), redb::Error> {
+    pub fn write<'a>(
+        &self,
+        undo: &mut UndoRows,
+        rows: impl IntoIterator<Item = &'a RowWrite>,
+    ) -> Result<(), redb::Error> {
         self.with_database(|database| {
             let transaction = database.begin_write()?;
-            let mut tables = Tables::open(&transaction)?;
-            undo.restore(&mut tables)?;
-            for row in rows {
-                tables.write(row, undo)?;
-            }
-            drop(tables);
+            let mut table = transaction.open_table(ROWS)?;
+            undo.restore(&mut table)?;
+            rows.into_iter().try_for_each(|row| undo.write(&mut table, row))?;
+            drop(table);
             Ok(transaction.commit()?)
         })?;
         undo.clear();
@@ -145,8 +129,7 @@ impl StoreFile {
     /// The stored event lines of a key, newest first.
     pub fn events(&self, id: KeyId) -> Result<Vec<String>, redb::Error> {
         let transaction = self.with_database(|database| Ok(database.begin_read()?))?;
-        let (table, key) = Row::Events(id).position();
-        let lines = transaction.open_table(TABLES[table])?.get(key)?;
+        let lines = transaction.open_table(ROWS)?.get(&row(kind::EVENTS, id.0)[..])?;
         let lines =
             lines.map_or_else(String::new, |lines| String::from_utf8_lossy(lines.value()).into_owned());
         Ok(lines.lines().map(str::to_owned).collect())

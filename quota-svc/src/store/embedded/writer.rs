@@ -1,8 +1,8 @@
-//! The thread that writes the store file. It is the only one that changes accounts and keys.
+//! The thread that writes the store file. It is the only one that changes accounts.
 //!
-//! It stages all queued changes on a draft, commits their rows in one transaction, and only then changes the state in
-//! memory. If the commit fails, the draft is dropped and the changes fail. Charges change the memory first:
-//! their counters and pauses are saved by the next commit that succeeds.
+//! It adds all queued changes to a batch, writes their rows in one transaction, and only then changes the state in
+//! memory. If the transaction fails, the batch is dropped and the changes fail. Charges change the memory first:
+//! their counters and pauses are saved by the next transaction that succeeds.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 
-use super::state::{Draft, State};
+use super::batch::Batch;
+use super::state::State;
 use super::store_file::{StoreFile, UndoRows};
-use crate::domain::time::Clock;
+use crate::domain::change::Change;
 use crate::store::{Result, StoreError};
 
 /// How often changed counters are saved, and how often an unwritable file is tried again.
@@ -26,24 +27,13 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const THREAD_ENDED: &str = "the thread that writes the store file has ended";
 
-/// Called with the result of the commit. The error is the reason for the failure.
-type Reply = Box<dyn FnOnce(Result<(), &str>) + Send>;
-
-/// Stages a change and returns what to call after the commit.
-type Stage = Box<dyn FnOnce(&mut Draft<'_>, i64) -> Reply + Send>;
-
+/// A request to write what charges have changed, and perhaps a change.
 struct Request {
-    stage: Stage,
-    save: Save,
-}
-
-/// Which effects of charges a commit saves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Save {
-    /// Only pauses: the minimum.
-    Pauses,
-    /// Pauses and counters.
-    All,
+    change: Option<Change>,
+    /// Whether to save counters, too, and not only pauses.
+    flush: bool,
+    /// Gets `false` if the change conflicts with another one.
+    reply: oneshot::Sender<Result<bool>>,
 }
 
 /// Sends requests to the writer thread, which ends when this `Writer` is dropped.
@@ -63,58 +53,41 @@ struct Health {
 }
 
 impl Writer {
-    pub fn start(file: Arc<StoreFile>, state: Arc<Mutex<State>>, clock: Clock) -> std::io::Result<Self> {
+    pub fn start(file: Arc<StoreFile>, state: Arc<Mutex<State>>) -> std::io::Result<Self> {
         let (requests, queue) = channel();
         let health = Arc::<Mutex<Health>>::default();
         let (alive, thread_ended) = watch::channel(());
-        let thread = WriterThread {
-            file,
-            state,
-            clock,
-            health: health.clone(),
-            undo: UndoRows::default(),
-            _alive: alive,
-        };
+        let thread =
+            WriterThread { file, state, health: health.clone(), undo: UndoRows::default(), _alive: alive };
         std::thread::Builder::new().name("store-writer".to_owned()).spawn(move || thread.run(&queue))?;
         Ok(Self { requests, health, thread_ended })
     }
 
-    /// Makes a change that is on disk when this returns. After any error but `Unconfirmed`, nothing has changed; after
-    /// `Unconfirmed`, the change may still be made.
-    pub async fn change<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
+    /// Makes a change that is on disk when this returns `true`. It returns `false` if the change conflicts with another
+    /// one. After any error but `Unconfirmed`, nothing has changed; after `Unconfirmed`, the change may still be made.
+    pub async fn commit(&self, change: Change, deadline: Instant) -> Result<bool> {
         match self.failure() {
             Some(reason) => Err(StoreError::Unavailable(reason.into())),
-            None => self.commit(change, Save::Pauses).await,
+            None => self.send(Some(change), false, deadline).await,
         }
     }
 
-    /// Waits until what charges have changed is on disk.
-    pub async fn save(&self, save: Save) -> Result<()> {
-        self.commit(|_, _| Ok(()), save).await
+    /// Waits until the pauses of keys are on disk.
+    pub async fn save_pauses(&self) -> Result<()> {
+        self.send(None, false, Instant::now() + COMMIT_TIMEOUT).await.map(drop)
     }
 
-    async fn commit<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&mut Draft<'_>, i64) -> Result<T> + Send + 'static,
-        save: Save,
-    ) -> Result<T> {
-        let (sender, receiver) = oneshot::channel();
-        let stage = move |draft: &mut Draft<'_>, now: i64| -> Reply {
-            let result = change(draft, now);
-            Box::new(move |commit| {
-                // If the commit failed, its error replaces that of the change, which may have failed only because of
-                // another change that is now undone. The send fails if the request was canceled.
-                let _ = sender.send(commit.map_err(str::to_owned).map(|()| result));
-            })
-        };
+    /// Waits until everything that charges have changed is on disk.
+    pub async fn save_all(&self) -> Result<()> {
+        self.send(None, true, Instant::now() + COMMIT_TIMEOUT).await.map(drop)
+    }
+
+    async fn send(&self, change: Option<Change>, flush: bool, deadline: Instant) -> Result<bool> {
+        let (reply, receiver) = oneshot::channel();
         // If the thread has ended, the request is dropped and the receiver gets an error.
-        let _ = self.requests.send(Request { stage: Box::new(stage), save });
-        match tokio::time::timeout(COMMIT_TIMEOUT, receiver).await {
-            Ok(Ok(Ok(result))) => result,
-            Ok(Ok(Err(reason))) => Err(StoreError::Unavailable(reason.into())),
+        let _ = self.requests.send(Request { change, flush, reply });
+        match tokio::time::timeout_at(deadline.into(), receiver).await {
+            Ok(Ok(result)) => result,
             Ok(Err(_)) => {
                 // The reply was dropped with the thread, perhaps before the thread could report its end.
                 self.report_failure(THREAD_ENDED.to_owned());
@@ -133,7 +106,8 @@ impl Writer {
         })
     }
 
-    /// Records why the file can't be used: a failed read, or the end of the thread. The next commit then reopens the file, because redb fails every call after an I/O error.
+    /// Records why the file can't be used: a failed read, or the end of the thread. The next commit then reopens the
+    /// file, because redb fails every call after an I/O error.
     pub fn report_failure(&self, reason: String) {
         lock(&self.health).failure.get_or_insert(reason);
     }
@@ -148,7 +122,6 @@ impl Writer {
 struct WriterThread {
     file: Arc<StoreFile>,
     state: Arc<Mutex<State>>,
-    clock: Clock,
     health: Arc<Mutex<Health>>,
     /// The confirmed values of rows in failed commits. A failed commit can still be on disk, for example if only its
     /// last `fsync` failed, so the next commit restores these rows first.
@@ -175,42 +148,50 @@ impl WriterThread {
         }
     }
 
-    fn handle(&mut self, requests: Vec<Request>, flush: bool) {
+    fn handle(&mut self, mut requests: Vec<Request>, flush: bool) {
         lock(&self.health).commit_start = Some(Instant::now());
-        let (replies, result) = self.commit(requests, flush);
+        let flush = flush || requests.iter().any(|request| request.flush);
+        let changes = requests.iter_mut().map(|request| request.change.take()).collect();
+        let result = self.commit(changes, flush);
         self.record_result(result.as_ref().err());
-        for reply in replies {
-            reply(result.as_ref().map(|_| ()).map_err(String::as_str));
+        let mut results = result.map(Vec::into_iter);
+        for request in requests {
+            let result = match &mut results {
+                Ok(results) => results.next().unwrap_or(Ok(true)),
+                Err(reason) => Err(StoreError::Unavailable(reason.clone().into())),
+            };
+            // Fails if the request was canceled.
+            let _ = request.reply.send(result);
         }
     }
 
-    /// Commits the requests, and the counters too if `flush` is set. After a failure it reopens the file and commits
-    /// even if there is nothing to save, to detect when the file is writable again.
-    fn commit(&mut self, requests: Vec<Request>, flush: bool) -> (Vec<Reply>, Result<(), String>) {
+    /// Commits the changes, and the counters too if `flush` is set. Returns the result of each change; an error is that
+    /// of the transaction. After a failure it reopens the file and commits even if there is nothing to save, to detect
+    /// when the file is writable again.
+    fn commit(&mut self, changes: Vec<Option<Change>>, flush: bool) -> Result<Vec<Result<bool>>, String> {
         let failed = lock(&self.health).failure.is_some();
-        let reopened = if failed { self.file.reopen().map_err(|error| error.to_string()) } else { Ok(()) };
-        let flush = flush || failed || requests.iter().any(|request| request.save == Save::All);
-
-        let mut state = lock(&self.state);
-        // One after another, so that each change sees those before it.
-        let (mut draft, now) = (Draft::new(&state), self.clock.now());
-        let replies = requests.into_iter().map(|request| (request.stage)(&mut draft, now)).collect();
-        let staged = draft.staged;
-        if let Err(error) = reopened {
-            return (replies, Err(error));
+        if failed {
+            self.file.reopen().map_err(|error| error.to_string())?;
         }
-        let unsaved = state.take_unsaved(flush);
-        let rows = [state.unsaved_rows(&unsaved), staged.rows()].concat();
+        let (mut state, mut batch) = (lock(&self.state), Batch::default());
+        let add = |change: Option<Change>| change.map_or(Ok(true), |change| batch.add(&state, change));
+        let results = changes.into_iter().map(add).collect();
+        // Under the same lock, because the rows of changes overwrite those of charges: a pause after the comparison of its
+        // record is left to the next commit.
+        let unsaved = state.take_unsaved(flush || failed);
         drop(state);
-
-        let result = if rows.is_empty() && !failed { Ok(()) } else { self.file.write(&mut self.undo, &rows) };
+        let is_idle = unsaved.rows.is_empty() && batch.rows.is_empty() && !failed;
+        let rows = unsaved.rows.iter().chain(&batch.rows);
+        let result = if is_idle { Ok(()) } else { self.file.write(&mut self.undo, rows) };
         let mut state = lock(&self.state);
-        match &result {
-            Ok(()) => state.apply(staged),
-            Err(_) => state.put_back(unsaved),
+        match result {
+            Ok(()) => state.apply(batch),
+            Err(error) => {
+                state.put_back(unsaved);
+                return Err(error.to_string());
+            }
         }
-        drop(state);
-        (replies, result.map_err(|error| error.to_string()))
+        Ok(results)
     }
 
     fn record_result(&self, error: Option<&String>) {

@@ -87,20 +87,7 @@ macro_rules! script {
 pub const SPANS_SLOTS: &str = include_str!("../../../lua/spans_slots.lua");
 
 script!(CHARGE, "charge.lua");
-script!(RESERVE, "reserve.lua");
-script!(CHECK_RESERVATIONS, "check_reservations.lua");
-script!(LIST_RESERVATIONS, "list_reservations.lua");
-script!(RELEASE, "release.lua");
-script!(CREATE_KEY, "create_key.lua");
-script!(CHANGE_KEY, "change_key.lua");
-script!(DELETE_KEY, "delete_key.lua");
-script!(CREATE_ACCOUNT, "create_account.lua");
-script!(BEGIN_DELETION, "begin_deletion.lua");
-script!(SET_CREDENTIAL, "set_credential.lua");
-script!(SESSION, "session.lua");
-script!(SET_ACCOUNT_FIELD, "set_account_field.lua");
-script!(MARK_ANNOUNCED, "mark_announced.lua");
+script!(LOAD, "load.lua");
+script!(COMMIT, "commit.lua");
 script!(ANNOUNCE, "announce.lua");
-script!(ADD_NOTICE, "add_notice.lua");
-script!(CLAIM_NOTICES, "claim_notices.lua");
-script!(FINISH_NOTICE, "finish_notice.lua");
+script!(MARK_ANNOUNCED, "mark_announced.lua");

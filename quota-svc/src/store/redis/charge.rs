@@ -1,6 +1,6 @@
 //! Charges: one script call per batch on a single server, and one per master in a Cluster.
 
-use quota_api::Scope;
+use quota_api::{Scope, Verdict};
 use redis::Value;
 use tokio::time::Instant;
 
@@ -109,7 +109,8 @@ impl RedisStore {
             return call;
         }
         let call = groups().fold(call, |call, group| call.arg(group.count));
-        let hash = |group: &ChargeGroup| group.origin.map_or_else(String::new, |hash| format!("{hash:032x}"));
+        let hash =
+            |group: &ChargeGroup| group.origin.map_or_else(Vec::new, |hash| hash.to_be_bytes().to_vec());
         groups().filter(|_| has_origins).fold(call, |call, group| call.arg(hash(group)))
     }
 }
@@ -142,6 +143,7 @@ fn parse_reply<'a>(
 
 fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Option<GroupOutcome> {
     let number = |n: i64| u32::try_from(n).ok();
+    let denied = |verdict| Some(GroupOutcome::Denied(verdict));
     let (limit, code) = (status / 64, status % 64);
     let counted = |burst_exceeded| {
         let scope = match group.subject {
@@ -160,15 +162,15 @@ fn parse_group(group: &ChargeGroup, now: i64, status: i64, counts: i64) -> Optio
     }
     match code / 4 {
         0 | 6 => counted(false),
-        1 => Some(GroupOutcome::UnknownKey),
-        2 => Some(GroupOutcome::Inactive),
+        1 => denied(Verdict::UnknownKey),
+        2 => denied(Verdict::Inactive),
         3 => Some(GroupOutcome::Paused { now, unannounced: None }),
         8 => Some(GroupOutcome::Paused { now, unannounced: Some(counts) }),
-        9 => Some(GroupOutcome::Expired { at: number(counts)? }),
-        10 => Some(GroupOutcome::WrongOrigin),
-        11 => Some(GroupOutcome::Suspended),
+        9 => denied(Verdict::Expired { at: number(counts)? }),
+        10 => denied(Verdict::WrongOrigin),
+        11 => denied(Verdict::Suspended),
         5 | 7 => counted(true),
-        _ => Some(GroupOutcome::Unavailable),
+        _ => None,
     }
 }
 
@@ -183,6 +185,7 @@ mod tests {
 
     const KEY: ChargeGroup = ChargeGroup { subject: Subject::Key(KeyId([7; 16])), origin: None, count: 3 };
     const DEMO: ChargeGroup = ChargeGroup { subject: Subject::Demo, origin: None, count: 1 };
+    const UNKNOWN_KEY: GroupOutcome = GroupOutcome::Denied(Verdict::UnknownKey);
 
     fn reply(numbers: &[i64]) -> Value {
         Value::BulkString(numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
@@ -192,7 +195,7 @@ mod tests {
     fn reply_with_invalid_length_type_or_time_is_not_parsed() {
         let complete = [1_000, 4, 0, 4, 0];
         let parsed = parse_reply(&reply(&complete), &[KEY, DEMO]);
-        assert_eq!(parsed, Some(vec![Some(GroupOutcome::UnknownKey); 2]));
+        assert_eq!(parsed, Some(vec![Some(UNKNOWN_KEY); 2]));
         let longer: Vec<u8> = [1_000_i64, 4, 0, 4, 0, 4, 0].into_iter().flat_map(i64::to_le_bytes).collect();
         for len in (0..=longer.len()).filter(|len| *len != 8 * complete.len()) {
             assert_eq!(parse_reply(&Value::BulkString(longer[..len].to_vec()), &[KEY, DEMO]), None, "{len}");
@@ -219,7 +222,7 @@ mod tests {
             let parsed = parse_reply(&reply(&[1_000, status, counts, 4, 0]), &[KEY, DEMO]).unwrap();
             let is_unavailable = parsed[0] == Some(GroupOutcome::Unavailable);
             assert_eq!(is_unavailable, !is_valid, "{status} {counts}: {parsed:?}");
-            assert_eq!(parsed[1], Some(GroupOutcome::UnknownKey));
+            assert_eq!(parsed[1], Some(UNKNOWN_KEY));
         }
     }
 
@@ -244,7 +247,7 @@ mod tests {
             let outcomes = parse_reply(&reply(&[now, status, counts]), &[group]).unwrap();
             for index in 0..group.count {
                 let verdict = outcomes[0].unwrap().verdict(index, &Limits::default());
-                prop_assert!(verdict.outcome != Outcome::Allowed || i64::from(index) < allowed);
+                prop_assert!(verdict.outcome() != Outcome::Allowed || i64::from(index) < allowed);
             }
         }
     }

@@ -39,9 +39,12 @@ pub struct LiveConnection {
     pub spans_slots: Arc<AtomicBool>,
 }
 
-/// Increases with each published connection. Reports about an earlier one are outdated: a call that failed because of
-/// an outage must not make the connection suspect that was opened after the outage.
+/// Increases with each published connection of the process. Reports about an earlier one are outdated: a call that failed
+/// because of an outage must not make the connection suspect that was opened after the outage.
 pub type Generation = u64;
+
+/// Of the connection that was published last.
+static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
 
 pub struct ManagedConnection {
     connection: watch::Receiver<Option<LiveConnection>>,
@@ -68,8 +71,7 @@ impl ManagedConnection {
         let (publish, connection) = watch::channel(None);
         let health = Arc::new(HealthSignal::default());
         let label = target.label().into();
-        let generation = AtomicU64::new(0);
-        let task = ConnectionTask { target, options, timeout, publish, health: health.clone(), generation };
+        let task = ConnectionTask { target, options, timeout, publish, health: health.clone() };
         let mut running = JoinSet::new();
         running.spawn(async move { restart_after_panic("store connection", || task.run()).await });
         Self { connection, health, _task: running, label }
@@ -121,8 +123,6 @@ struct ConnectionTask {
     timeout: Duration,
     publish: watch::Sender<Option<LiveConnection>>,
     health: Arc<HealthSignal>,
-    /// Of the connection that was published last.
-    generation: AtomicU64,
 }
 
 impl ConnectionTask {
@@ -233,7 +233,7 @@ impl ConnectionTask {
 
     /// Publishes the connection with a new generation.
     fn publish(&self, connection: &MultiplexedConnection, spans_slots: &Arc<AtomicBool>) -> Generation {
-        let generation = self.generation.fetch_add(1, Ordering::AcqRel) + 1;
+        let generation = LAST_GENERATION.fetch_add(1, Ordering::AcqRel) + 1;
         let (connection, spans_slots) = (connection.clone(), spans_slots.clone());
         self.publish.send_replace(Some(LiveConnection { connection, generation, spans_slots }));
         generation

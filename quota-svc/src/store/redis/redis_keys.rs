@@ -1,32 +1,27 @@
-//! All Redis keys. Those of one API key, or of one account, share a hash tag and thus a slot of a Cluster.
+//! All Redis keys. Those of one shard, thus of an account with all its keys, share a hash tag and a slot of a Cluster.
 //!
-//! A Redis key is `PREFIX` + `1:` (the version of this schema) + `{TAG}:` + a letter:
+//! A Redis key is `PREFIX` + `2:` (the version of this schema) + `{TAG}:` + an ID, if there is one, + a letter:
 //!
 //! | Redis key | type | content |
 //! |---|---|---|
-//! | `{key id}:k` | string | the record (`domain/record/codec.rs`) |
-//! | `{key id}:m` | string | metadata as JSON (`KeyMeta` in `domain/key.rs`) |
-//! | `{key id}:e` | list | events, newest first, at most 100 |
-//! | `{account id}:a` | hash | login, created, credential, version, contact, `delivery:CHANNEL`; `deleting` during a deletion |
-//! | `{account id}:p` | hash | reservations: key ID → time of the reservation |
-//! | `{account id}:s` | hash | sessions: SHA-256 of the session ID → expiry; the hash expires with the last session |
-//! | `{00}:i` … `{3f}:i` | set | IDs of all accounts, in 64 shards |
+//! | `{TAG}:ACCOUNT:a` | hash | an account: its rows (`domain/loaded.rs`), and its version in the field `v` |
+//! | `{TAG}:KEY:k` | string | the record of a key (`domain/record/codec.rs`) |
+//! | `{TAG}:KEY:e` | list | events of a key, newest first, at most 100 |
+//! | `{TAG}:i` | set | IDs of the shard's accounts |
+//! | `{TAG}:x` | sorted set | IDs of keys that expire, by the time of the next notice about it |
+//! | `{TAG}:q` | sorted set | IDs of accounts with notices, by when one is due |
+//! | `{TAG}:n` | sorted set | announcements, by their time |
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
-//! | `{outbox}:l:ACCOUNT:CHANNEL` | list | an account's notices that wait for their delivery, oldest first, at most 100 |
-//! | `{outbox}:n` | sorted set | announcements, by their time: notices whose accounts are not known yet |
-//! | `{outbox}:x` | sorted set | IDs of keys that expire, by the time of the next notice about it |
-//! | `{outbox}:q` | sorted set | `ACCOUNT:CHANNEL` → when its oldest notice is due |
-//! | `{outbox}:c` | hash | `ACCOUNT:CHANNEL` → claim of its oldest notice and failed attempts; an empty field counts the claims |
 
 use std::ops::RangeInclusive;
 
 use data_encoding::HEXLOWER;
 
-use crate::domain::id::{AccountId, KeyId};
-use crate::domain::notice::Queue;
+use crate::domain::id::{AccountId, KeyId, SHARDS};
 
-/// Number of sets that the index of accounts is spread over.
-pub const INDEX_SHARDS: u8 = 64;
+/// A Cluster's slots, and those among which a shard has one.
+const SLOTS: u16 = 16_384;
+const SLOTS_PER_SHARD: u16 = SLOTS / SHARDS as u16;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RedisKey(String);
@@ -46,80 +41,77 @@ impl RedisKey {
 #[derive(Debug, Clone)]
 pub struct RedisKeys {
     prefix: String,
+    /// What the Redis keys of each shard begin with.
+    shards: Vec<String>,
 }
 
 impl RedisKeys {
     pub fn new(prefix: &str) -> Self {
-        Self { prefix: format!("{prefix}1:") }
+        let prefix = format!("{prefix}2:");
+        let shards = (0..SHARDS).map(|shard| format!("{prefix}{{{}}}:", tag_of(shard))).collect();
+        Self { prefix, shards }
     }
 
-    /// Record, metadata and events of an API key.
-    pub fn key(&self, id: KeyId) -> [RedisKey; 3] {
-        ['k', 'm', 'e'].map(|letter| self.of_id(&id.0, letter))
+    pub fn account(&self, id: AccountId) -> RedisKey {
+        self.of_id(id.shard(), &id.0, ":a")
     }
 
     pub fn record(&self, id: KeyId) -> RedisKey {
-        self.of_id(&id.0, 'k')
+        self.of_id(id.shard(), &id.0, ":k")
     }
 
-    /// An account, its reservations and its sessions.
-    pub fn account(&self, id: AccountId) -> [RedisKey; 3] {
-        ['a', 'p', 's'].map(|letter| self.of_id(&id.0, letter))
+    pub fn events(&self, id: KeyId) -> RedisKey {
+        self.of_id(id.shard(), &id.0, ":e")
     }
 
-    pub fn index_of(&self, id: AccountId) -> RedisKey {
-        self.index(id.0[0] % INDEX_SHARDS)
-    }
-
-    pub fn index(&self, shard: u8) -> RedisKey {
-        self.of_id(&[shard], 'i')
+    /// The set of accounts (`i`) of a shard, or its sorted set of expiring keys (`x`), due accounts (`q`) or announcements (`n`).
+    pub fn of_shard(&self, shard: u8, letter: &str) -> RedisKey {
+        self.of_id(shard, &[], letter)
     }
 
     pub fn demo(&self) -> RedisKey {
         RedisKey(format!("{}{{demo}}:d", self.prefix))
     }
 
-    /// The outbox: announcements, when notices are due, and the claims.
-    pub fn outbox(&self) -> [RedisKey; 3] {
-        ['n', 'q', 'c'].map(|letter| RedisKey(format!("{}{{outbox}}:{letter}", self.prefix)))
-    }
-
-    /// The keys that expire, by the time of the next notice about it.
-    pub fn expiring(&self) -> RedisKey {
-        RedisKey(format!("{}{{outbox}}:x", self.prefix))
-    }
-
-    pub fn notices(&self, queue: Queue) -> RedisKey {
-        RedisKey(format!("{}{{outbox}}:l:{queue}", self.prefix))
-    }
-
-    /// The Redis key of a record in one of these slots. It does not exist: the IDs of keys are longer.
+    /// The Redis key of a record in one of these slots. It does not exist: those of records are longer.
     pub fn unused_record(&self, slots: RangeInclusive<u16>) -> RedisKey {
-        let mut tags = (0_u32..).map(|n| n.to_string());
-        let tag = tags.find(|tag| slots.contains(&slot_of(tag))).expect("every slot has a tag");
-        RedisKey(format!("{}{{{tag}}}:k", self.prefix))
+        RedisKey(format!("{}{{{}}}:k", self.prefix, tag_in("", slots)))
     }
 
     /// Avoids `format!`, which is slower: every charge builds a Redis key.
-    fn of_id(&self, id: &[u8], letter: char) -> RedisKey {
-        let mut text = String::with_capacity(self.prefix.len() + 2 * id.len() + "{}:k".len());
-        text.push_str(&self.prefix);
-        text.push('{');
+    fn of_id(&self, shard: u8, id: &[u8], ending: &str) -> RedisKey {
+        let start = &self.shards[usize::from(shard)];
+        let mut text = String::with_capacity(start.len() + 2 * id.len() + ending.len());
+        text.push_str(start);
         HEXLOWER.encode_append(id, &mut text);
-        text.push_str("}:");
-        text.push(letter);
+        text.push_str(ending);
         RedisKey(text)
     }
+}
+
+/// The hash tag of a shard: it begins with the shard, and its slot is among the shard's slots. So shards are spread evenly over
+/// the slots, and over up to 16 masters.
+fn tag_of(shard: u8) -> String {
+    let first = u16::from(shard) * SLOTS_PER_SHARD;
+    tag_in(&format!("{shard:02x}"), first..=first + (SLOTS_PER_SHARD - 1))
+}
+
+/// A hash tag that begins with `start`, in one of these slots.
+fn tag_in(start: &str, slots: RangeInclusive<u16>) -> String {
+    let mut tags = (0_u32..).map(|n| format!("{start}{n:x}"));
+    tags.find(|tag| slots.contains(&slot_of(tag))).expect("every slot has a tag")
 }
 
 /// The slot of a hash tag: CRC-16/XMODEM modulo 16,384.
 fn slot_of(tag: &str) -> u16 {
     const CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
-    CRC.checksum(tag.as_bytes()) % 16_384
+    CRC.checksum(tag.as_bytes()) % SLOTS
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     #[test]
@@ -130,11 +122,33 @@ mod tests {
     }
 
     #[test]
-    fn redis_keys_of_one_api_key_share_a_slot() {
-        let redis_keys = RedisKeys::new("ipl:").key(KeyId([1; 16]));
-        assert_eq!(redis_keys[0].as_str(), "ipl:1:{01010101010101010101010101010101}:k");
-        let slot = slot_of("01010101010101010101010101010101");
-        assert!(redis_keys.iter().all(|redis_key| redis_key.slot() == slot));
+    fn redis_keys_of_one_shard_share_a_slot_in_its_range() {
+        let redis_keys = RedisKeys::new("ipl:");
+        for shard in 0..SHARDS {
+            let (account, key) = (AccountId([shard + 64; 16]), KeyId([shard; 16]));
+            let first = u16::from(shard) * 256;
+            let slot = redis_keys.account(account).slot();
+            assert!((first..first + 256).contains(&slot), "shard {shard} in slot {slot}");
+            let others = [redis_keys.record(key), redis_keys.events(key), redis_keys.of_shard(shard, "i")];
+            assert!(others.iter().all(|redis_key| redis_key.slot() == slot), "{others:?}");
+        }
+        let record = redis_keys.record(KeyId([1; 16]));
+        assert!(record.as_str().starts_with("ipl:2:{01"), "{record:?}");
+        assert!(record.as_str().ends_with("}:01010101010101010101010101010101:k"), "{record:?}");
+    }
+
+    #[test]
+    fn shards_are_spread_evenly_over_masters() {
+        let redis_keys = RedisKeys::new("");
+        for masters in [3, 6, 16] {
+            let mut shards: HashMap<u32, u32> = HashMap::new();
+            for shard in 0..SHARDS {
+                let slot = u32::from(redis_keys.of_shard(shard, "i").slot());
+                *shards.entry(slot * masters / u32::from(SLOTS)).or_default() += 1;
+            }
+            let most = f64::from(*shards.values().max().unwrap());
+            assert!(most <= 1.35 * f64::from(SHARDS) / f64::from(masters), "{masters} masters: {shards:?}");
+        }
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub enum CallError {
 pub struct Reply {
     pub value: Value,
     pub connection: MultiplexedConnection,
+    pub generation: Generation,
     pub server: Arc<str>,
 }
 
@@ -120,7 +121,7 @@ impl Topology {
     }
 
     /// `None` if, in a Cluster, the slot has no master.
-    fn server_of(&self, redis_key: &RedisKey) -> Option<Arc<ManagedConnection>> {
+    pub fn server_of(&self, redis_key: &RedisKey) -> Option<Arc<ManagedConnection>> {
         match self {
             Self::Single(connection) => Some(connection.clone()),
             Self::Cluster { cluster, .. } => cluster.master(redis_key.slot()),
@@ -162,7 +163,10 @@ async fn send_on(managed: &ManagedConnection, command: &Cmd) -> Result<Reply> {
 /// The reply of a call on the connection `live`. Reports an error to the connection's background task.
 fn reply(managed: &ManagedConnection, live: LiveConnection, result: RedisResult<Value>) -> Result<Reply> {
     match result {
-        Ok(value) => Ok(Reply { value, connection: live.connection, server: managed.label().clone() }),
+        Ok(value) => {
+            let LiveConnection { connection, generation, .. } = live;
+            Ok(Reply { value, connection, generation, server: managed.label().clone() })
+        }
         Err(error) => Err(call_error(managed, live.generation, error)),
     }
 }

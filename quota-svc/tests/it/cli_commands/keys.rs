@@ -12,7 +12,7 @@ impl CliHarness {
         let digest = ApiKey::parse(key).expect("key is valid").digest();
         let charges = vec![Charge::Key { digest, origin: None }; times];
         let verdicts = self.quota.client().charge(&charges).await.unwrap();
-        verdicts.last().unwrap().outcome
+        verdicts.last().unwrap().outcome()
     }
 }
 

@@ -1,21 +1,17 @@
 //! Keys and accounts whose stored data can't be read: list, export, delete.
 
+use std::fs::File;
 use std::path::Path;
 
-use redb::{Database, TableDefinition};
+use redb::backends::FileBackend;
 use serde_json::{Value, json};
 
 use super::cli_harness::{CliHarness, string};
+use crate::contract::unreadable::{Part, damage_file};
 
-/// Overwrites a row of a store file. `id` has 32 hexadecimal digits.
-fn damage(file: &Path, table: &str, id: &str) {
-    let mut row = [0; 16];
-    data_encoding::HEXLOWER.decode_mut(id.as_bytes(), &mut row).unwrap();
-    let table: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new(table);
-    let database = Database::open(file).unwrap();
-    let transaction = database.begin_write().unwrap();
-    assert!(transaction.open_table(table).unwrap().insert(row, &b"damaged"[..]).unwrap().is_some());
-    transaction.commit().unwrap();
+fn damage(file: &Path, part: Part, id: &str) {
+    let file = File::options().read(true).write(true).open(file).unwrap();
+    damage_file(FileBackend::new(file).unwrap(), part, id);
 }
 
 /// The logins of the accounts in an export, with their number of keys.
@@ -35,7 +31,7 @@ async fn unreadable_key_is_listed_left_out_of_the_export_and_deleted() {
     let (bad, _) = cli.create_account_and_key("ada").await;
     cli.create_key("ada", "phone").await;
     cli.create_account_and_key("bob").await;
-    cli.restart(|file| damage(file, "records-1", &bad)).await;
+    cli.restart(|file| damage(file, Part::Record, &bad)).await;
 
     let listed = cli.json(&["key", "list", "--account", "ada"]).await;
     assert_eq!((&listed["keys"][0]["name"], &listed["keys"][1]), (&json!("phone"), &Value::Null), "{listed}");
@@ -66,7 +62,7 @@ async fn unreadable_key_is_listed_left_out_of_the_export_and_deleted() {
 async fn account_with_unreadable_key_can_be_deleted() {
     let mut cli = CliHarness::start().await;
     let (bad, _) = cli.create_account_and_key("ada").await;
-    cli.restart(|file| damage(file, "keys-1", &bad)).await;
+    cli.restart(|file| damage(file, Part::Meta, &bad)).await;
     let deleted = cli.json(&["account", "delete", "ada", "--yes"]).await;
     assert_eq!((&deleted["deleted"], &deleted["keys"]), (&json!(true), &json!(1)));
     assert!(cli.error(&["key", "show", &bad]).await.contains("no key with ID"));
@@ -80,7 +76,7 @@ async fn unreadable_account_is_listed_and_deleted_by_login_or_id() {
         ids.push(string(&cli.json(&["account", "create", login]).await["id"]));
     }
     let (key, _) = cli.create_key("ada", "laptop").await;
-    cli.restart(|file| ids[..2].iter().for_each(|id| damage(file, "accounts-1", id))).await;
+    cli.restart(|file| ids[..2].iter().for_each(|id| damage(file, Part::Account, id))).await;
 
     let listed = cli.json(&["account", "list"]).await;
     assert_eq!(

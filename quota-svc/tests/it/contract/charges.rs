@@ -1,33 +1,33 @@
 //! Charges: daily quota, burst window, batches, the demo, usage and the event of a pause.
 
-use quota_api::{Actor, EventKind, KeyState, Outcome, Scope, StateChange};
+use quota_api::{Actor, EventKind, Exceeded, KeyState, Outcome, RateLimit, Scope, StateChange, Verdict};
 use quota_svc::domain::id::KeyId;
 use quota_svc::domain::key::KeyChange;
-use quota_svc::domain::verdict::{ChargeGroup, Subject};
+use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
+use testkit::quota::{rate_limit, remaining};
 
 use super::harness::{DAY, Harness, NOON, random};
 
+/// The midnight after [`NOON`], in Unix seconds.
+const MIDNIGHT: u64 = ((NOON - NOON % DAY + DAY) / 1000) as u64;
+
 pub async fn unknown_key_is_denied(harness: &Harness) {
     let unknown = KeyId::from_hex(&(random() + &random())).unwrap();
-    let verdict = harness.charge_key(unknown, 1).await[0];
-    assert_eq!((verdict.outcome, verdict.limit, verdict.scope), (Outcome::UnknownKey, None, None));
+    assert_eq!(harness.charge_key(unknown, 1).await, [Verdict::UnknownKey]);
 }
 
 pub async fn request_301_in_a_minute_pauses_the_key(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Geo, None).await.unwrap();
     assert_eq!(harness.charge_and_count(key, 300, Outcome::Allowed).await, 300);
-    let verdict = harness.charge_key(key, 1).await[0];
     let seconds = (harness.now() / 1000) as u64;
-    assert_eq!(verdict.outcome, Outcome::BurstExceeded);
-    assert_eq!((verdict.limit, verdict.remaining), (Some(300), Some(0)));
-    assert_eq!((verdict.retry_after, verdict.reset), (Some(60), Some(seconds + 60)));
+    let exceeded = Exceeded { limit: 300, reset: seconds + 60, retry_after: 60 };
+    assert_eq!(harness.charge_key(key, 1).await, [Verdict::BurstExceeded(exceeded)]);
     harness.advance(3_600_000);
-    let verdict = harness.charge_key(key, 1).await[0];
-    assert_eq!(verdict.outcome, Outcome::Paused, "a key is never resumed automatically");
-    assert_eq!((verdict.limit, verdict.retry_after), (Some(300), Some(60)));
-    assert_eq!(verdict.reset, Some(seconds + 3_660));
-    let stored = harness.store.key(key, None).await.unwrap().record;
+    let later = Exceeded { reset: seconds + 3_660, ..exceeded };
+    let verdicts = harness.charge_key(key, 1).await;
+    assert_eq!(verdicts, [Verdict::Paused(later)], "a key is never resumed automatically");
+    let stored = harness.store.key(key, None).await.unwrap().value.record;
     assert_eq!((stored.state, stored.state_since, stored.used), (KeyState::Paused, NOON, 300));
 }
 
@@ -79,7 +79,7 @@ pub async fn resume_and_reactivate_clear_the_burst_window(harness: &Harness) {
         vec![KeyChange::State(StateChange::Resume)],
         vec![KeyChange::State(StateChange::Deactivate), KeyChange::State(StateChange::Reactivate)],
     ] {
-        assert_eq!(harness.charge_key(key, 302).await[301].outcome, Outcome::Paused);
+        assert_eq!(harness.charge_key(key, 302).await[301].outcome(), Outcome::Paused);
         for change in changes {
             harness.store.change_key(key, None, &change, &Actor::Operator).await.unwrap();
         }
@@ -99,18 +99,18 @@ pub async fn quota_resets_at_utc_midnight_and_denials_count_toward_the_burst_lim
     let midnight = NOON - NOON % DAY + DAY;
     harness.set_time(midnight - 1_500);
     let verdicts = harness.charge_key(key, 12).await;
-    let remaining: Vec<_> = verdicts.iter().map(|verdict| verdict.remaining.unwrap()).collect();
-    assert_eq!(remaining, [9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0]);
-    assert_eq!(verdicts[0].scope, Some(Scope::Full));
-    assert_eq!(verdicts[0].reset, Some((midnight / 1000) as u64));
-    assert_eq!(verdicts[9].outcome, Outcome::Allowed);
-    assert_eq!((verdicts[10].outcome, verdicts[10].retry_after), (Outcome::DailyExceeded, Some(2)));
+    let reset = (midnight / 1000) as u64;
+    let allowed = |remaining, reset| {
+        let rate_limit = RateLimit { limit: 10, remaining, reset };
+        Verdict::Allowed { scope: Some(Scope::Full), rate_limit }
+    };
+    let mut expected: Vec<_> = (0..10).rev().map(|remaining| allowed(remaining, reset)).collect();
+    expected.extend([Verdict::DailyExceeded(Exceeded { limit: 10, reset, retry_after: 2 }); 2]);
+    assert_eq!(verdicts, expected);
     harness.set_time(midnight - 1);
     assert_eq!(harness.outcome(key).await, Outcome::DailyExceeded);
     harness.set_time(midnight);
-    let verdict = harness.charge_key(key, 1).await[0];
-    assert_eq!((verdict.outcome, verdict.remaining), (Outcome::Allowed, Some(9)));
-    assert_eq!(verdict.reset, Some(((midnight + DAY) / 1000) as u64));
+    assert_eq!(harness.charge_key(key, 1).await, [allowed(9, reset + 86_400)]);
     assert_eq!(
         harness.charge_and_count(key, 286, Outcome::DailyExceeded).await,
         277,
@@ -128,8 +128,7 @@ pub async fn clock_stepping_back_resets_nothing(harness: &Harness) {
     harness.set_time(midnight - 3_600_000);
     assert_eq!(harness.charge_and_count(key, 5, Outcome::DailyExceeded).await, 5);
     harness.set_time(midnight + 20);
-    let verdict = harness.charge_key(key, 1).await[0];
-    assert_eq!((verdict.outcome, verdict.remaining), (Outcome::DailyExceeded, Some(0)), "no second reset");
+    assert_eq!(harness.outcome(key).await, Outcome::DailyExceeded, "no second reset");
 }
 
 pub async fn burst_window_moves_back_when_a_clock_ahead_is_corrected(harness: &Harness) {
@@ -192,7 +191,7 @@ pub async fn batched_charges_equal_single_charges(harness: &Harness) {
             ChargeGroup { subject: Subject::Key(batched), origin: None, count },
         ];
         let outcomes = harness.store.charge(&groups).await;
-        assert_eq!(outcomes[0].verdict(0, &harness.limits).outcome, Outcome::Allowed);
+        assert_eq!(outcomes[0].verdict(0, &harness.limits).outcome(), Outcome::Allowed);
         in_batches.extend((0..count).map(|nth| outcomes[1].verdict(nth, &harness.limits)));
     }
     assert_eq!(in_batches, one_by_one);
@@ -209,7 +208,8 @@ pub async fn outcomes_of_a_batch_have_the_order_of_its_groups(harness: &Harness)
         groups.push(ChargeGroup { subject: Subject::Key(key), origin: None, count: 1 });
     }
     let outcomes = harness.store.charge(&groups).await;
-    let limits: Vec<_> = outcomes.iter().map(|o| o.verdict(0, &harness.limits).limit.unwrap()).collect();
+    let limit = |outcome: &GroupOutcome| rate_limit(&outcome.verdict(0, &harness.limits)).unwrap().limit;
+    let limits: Vec<_> = outcomes.iter().map(limit).collect();
     assert_eq!(limits, (1..=20).collect::<Vec<_>>());
 }
 
@@ -230,24 +230,27 @@ pub async fn demo_and_keys_of_one_batch_are_counted_separately(harness: &Harness
                 }
             };
             let verdict = outcome.verdict(group.count - 1, &harness.limits);
-            assert_eq!(verdict.remaining, Some(limit - used), "{group:?} at {position}");
-            assert_eq!((verdict.outcome, verdict.scope), (Outcome::Allowed, scope), "{group:?}");
+            let rate_limit = RateLimit { limit, remaining: limit - used, reset: MIDNIGHT };
+            assert_eq!(verdict, Verdict::Allowed { scope, rate_limit }, "{group:?} at {position}");
         }
     }
 }
 
 pub async fn demo_quota_is_shared_and_resets_daily(harness: &Harness) {
     let verdicts = harness.charge(Subject::Demo, 200).await;
-    assert_eq!((verdicts[0].remaining, verdicts[199].remaining), (Some(999), Some(800)));
-    assert_eq!((verdicts[0].limit, verdicts[0].scope), (Some(1_000), None));
+    let allowed = |remaining| {
+        let rate_limit = RateLimit { limit: 1_000, remaining, reset: MIDNIGHT };
+        Verdict::Allowed { scope: None, rate_limit }
+    };
+    assert_eq!((verdicts[0], verdicts[199]), (allowed(999), allowed(800)));
     for _ in 0..3 {
         harness.charge(Subject::Demo, 250).await;
     }
     let verdicts = harness.charge(Subject::Demo, 51).await;
-    assert_eq!((verdicts[49].outcome, verdicts[49].remaining), (Outcome::Allowed, Some(0)));
-    assert_eq!((verdicts[50].outcome, verdicts[50].retry_after), (Outcome::DailyExceeded, Some(43_200)));
+    let exceeded = Exceeded { limit: 1_000, reset: MIDNIGHT, retry_after: 43_200 };
+    assert_eq!(verdicts[49..], [allowed(0), Verdict::DailyExceeded(exceeded)]);
     harness.advance(DAY / 2);
-    assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(999));
+    assert_eq!(remaining(&harness.charge(Subject::Demo, 1).await[0]), Some(999));
 }
 
 pub async fn usage_covers_31_days(harness: &Harness) {
@@ -261,7 +264,7 @@ pub async fn usage_covers_31_days(harness: &Harness) {
         expected.push(requests);
         harness.advance(DAY);
     }
-    let record = harness.store.key(key, None).await.unwrap().record;
+    let record = harness.store.key(key, None).await.unwrap().value.record;
     let today = (harness.now() / DAY) as u32;
     let usage: Vec<_> = (today - 30..=today).map(|day| record.used_on(day, today)).collect();
     let mut last_month = expected[10..].to_vec();
@@ -280,41 +283,18 @@ pub async fn pause_adds_one_event_with_reason(harness: &Harness) {
     assert_eq!(paused[0].reason, "more than 300 requests within 60 seconds (by the system)");
 }
 
-/// `overwrite` gives a Redis key another type.
-pub async fn event_list_of_another_type_loses_only_the_event(
-    harness: &Harness,
-    overwrite: impl AsyncFn(String),
-) {
-    let (first, paused, last) = (harness.key().await, harness.key().await, harness.key().await);
-    let prefix = harness.prefix.as_ref().unwrap();
-    overwrite(format!("{prefix}1:{{{paused}}}:e")).await;
-    let group = |key, count| ChargeGroup { subject: Subject::Key(key), origin: None, count };
-    let outcomes = harness.store.charge(&[group(first, 2), group(paused, 301), group(last, 3)]).await;
-    let verdict = |group: usize, nth| outcomes[group].verdict(nth, &harness.limits).outcome;
-    assert_eq!(
-        [verdict(0, 1), verdict(1, 300), verdict(2, 2)],
-        [Outcome::Allowed, Outcome::BurstExceeded, Outcome::Allowed]
-    );
-    for (key, state, used) in
-        [(first, KeyState::Active, 2), (paused, KeyState::Paused, 300), (last, KeyState::Active, 3)]
-    {
-        let record = harness.store.key(key, None).await.unwrap().record;
-        assert_eq!((record.state, record.used), (state, used));
-    }
-}
-
 pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, Some(10)).await.unwrap();
     harness.set_time(NOON + 400 * DAY);
-    assert_eq!(harness.charge_key(key, 3).await[2].remaining, Some(7));
-    assert_eq!(harness.charge(Subject::Demo, 3).await[2].remaining, Some(997));
+    assert_eq!(remaining(&harness.charge_key(key, 3).await[2]), Some(7));
+    assert_eq!(remaining(&harness.charge(Subject::Demo, 3).await[2]), Some(997));
     harness.set_time(NOON);
-    assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(6), "the count is kept");
-    assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(996));
-    let record = harness.store.key(key, None).await.unwrap().record;
+    assert_eq!(remaining(&harness.charge_key(key, 1).await[0]), Some(6), "the count is kept");
+    assert_eq!(remaining(&harness.charge(Subject::Demo, 1).await[0]), Some(996));
+    let record = harness.store.key(key, None).await.unwrap().value.record;
     assert_eq!((i64::from(record.day), record.used), (NOON / DAY, 4));
-    assert_eq!(harness.charge_key(key, 296).await[295].outcome, Outcome::DailyExceeded);
+    assert_eq!(harness.charge_key(key, 296).await[295].outcome(), Outcome::DailyExceeded);
     assert_eq!(harness.outcome(key).await, Outcome::BurstExceeded, "all arrivals moved to today");
     harness
         .store
@@ -322,8 +302,8 @@ pub async fn charges_under_a_future_clock_move_to_today(harness: &Harness) {
         .await
         .unwrap();
     harness.advance(DAY);
-    assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(9), "the next day resets the quota");
-    assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(999));
+    assert_eq!(remaining(&harness.charge_key(key, 1).await[0]), Some(9), "the next day resets the quota");
+    assert_eq!(remaining(&harness.charge(Subject::Demo, 1).await[0]), Some(999));
 }
 
 pub async fn exhausted_demo_under_a_future_clock_resets_the_next_day(harness: &Harness) {
@@ -332,7 +312,7 @@ pub async fn exhausted_demo_under_a_future_clock_resets_the_next_day(harness: &H
         harness.charge(Subject::Demo, 250).await;
     }
     harness.set_time(NOON);
-    assert_eq!(harness.charge(Subject::Demo, 1).await[0].outcome, Outcome::DailyExceeded);
+    assert_eq!(harness.charge(Subject::Demo, 1).await[0].outcome(), Outcome::DailyExceeded);
     harness.advance(DAY);
-    assert_eq!(harness.charge(Subject::Demo, 1).await[0].remaining, Some(999));
+    assert_eq!(remaining(&harness.charge(Subject::Demo, 1).await[0]), Some(999));
 }

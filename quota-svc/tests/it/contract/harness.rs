@@ -6,21 +6,23 @@ use std::time::Duration;
 
 use api_key::ApiKey;
 use quota_api::{Actor, Limits, NewKey, NewSession, Outcome, Scope, SettingsChange, Verdict};
+use quota_svc::accounts::Accounts;
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::time::Clock;
+use quota_svc::domain::value::KeyDraft;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::embedded::EmbeddedStore;
 use quota_svc::store::redis::RedisStore;
-use quota_svc::store::{KeyDraft, Store, StoreArgs, StoreError};
+use quota_svc::store::{Store, StoreArgs, StoreError};
 
 /// Noon of an arbitrary day in 2024, in Unix milliseconds.
 pub const NOON: i64 = 20_000 * DAY + DAY / 2;
 pub const DAY: i64 = 86_400_000;
 
 pub struct Harness {
-    pub store: Arc<dyn Store>,
+    pub store: Arc<Accounts>,
     pub limits: Limits,
     clock: Arc<AtomicI64>,
     /// Prefix of the Redis keys; `None` for the embedded store.
@@ -43,7 +45,7 @@ impl Harness {
     ) -> Self {
         let clock = Arc::new(AtomicI64::new(NOON));
         let store = EmbeddedStore::with_backend(backend, limits, Clock::Manual(clock.clone()));
-        Self { store: Arc::new(store.expect("the store opens")), limits, clock, prefix: None }
+        Self { store: accounts(Arc::new(store.expect("the store opens"))), limits, clock, prefix: None }
     }
 
     pub async fn redis(url: &str) -> Self {
@@ -73,7 +75,7 @@ impl Harness {
         let store = Arc::new(store.expect("valid URL"));
         let connected = async || store.unavailable_reason().is_none().then_some(());
         testkit::wait::eventually(Duration::from_secs(10), "the store is connected", connected).await;
-        Self { store, limits, clock, prefix: Some(prefix.to_owned()) }
+        Self { store: accounts(store), limits, clock, prefix: Some(prefix.to_owned()) }
     }
 
     pub fn now(&self) -> i64 {
@@ -112,6 +114,10 @@ impl Harness {
         self.store.create_key(account, draft(&key, new)).await.map(|key| key.meta.id())
     }
 
+    pub async fn has_session(&self, account: AccountId, session: &str) -> bool {
+        self.store.account_of_session(account, session).await.is_ok()
+    }
+
     /// Makes `count` charges in one call.
     pub async fn charge(&self, subject: Subject, count: u32) -> Vec<Verdict> {
         let outcomes = self.store.charge(&[ChargeGroup { subject, origin: None, count }]).await;
@@ -125,7 +131,7 @@ impl Harness {
 
     /// Makes one charge and returns its outcome.
     pub async fn outcome(&self, key: KeyId) -> Outcome {
-        self.charge_key(key, 1).await[0].outcome
+        self.charge_key(key, 1).await[0].outcome()
     }
 
     /// Makes `count` charges in calls of 50 and returns how many had this `outcome`.
@@ -133,10 +139,15 @@ impl Harness {
         let mut matching = 0;
         for start in (0..count).step_by(50) {
             let verdicts = self.charge_key(key, 50.min(count - start)).await;
-            matching += verdicts.iter().filter(|verdict| verdict.outcome == outcome).count() as u32;
+            matching += verdicts.iter().filter(|verdict| verdict.outcome() == outcome).count() as u32;
         }
         matching
     }
+}
+
+/// With a long timeout, because test machines can be slow.
+fn accounts(store: Arc<dyn Store>) -> Arc<Accounts> {
+    Arc::new(Accounts::new(store, Duration::from_secs(10)))
 }
 
 /// A key that the owner creates.

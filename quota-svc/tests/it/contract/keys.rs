@@ -2,8 +2,10 @@
 
 use futures_util::future::join_all;
 use quota_api::{Actor, EventKind, KeyState, NewKey, Outcome, Scope, StateChange};
-use quota_svc::domain::key::{KeyChange, KeyChangeError};
+use quota_svc::domain::key::KeyChange;
+use quota_svc::domain::rejection::Rejection;
 use quota_svc::store::StoreError;
+use testkit::quota::rate_limit;
 
 use super::harness::{DAY, Harness, draft, rename};
 
@@ -11,7 +13,9 @@ pub async fn concurrent_creations_stop_at_ten_keys(harness: &Harness) {
     let account = harness.account().await;
     let results = join_all((0..50).map(|_| harness.key_in(account, Scope::Full, None))).await;
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 10);
-    let rejected = results.iter().filter(|result| matches!(result, Err(StoreError::KeyLimitReached)));
+    let rejected = results
+        .iter()
+        .filter(|result| matches!(result, Err(StoreError::Rejected(Rejection::KeyLimitReached))));
     assert_eq!(rejected.count(), 40);
     assert_eq!(harness.store.keys(account).await.unwrap().keys.len(), 10);
 }
@@ -22,7 +26,10 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
     for _ in 0..10 {
         keys.push(harness.key_in(account, Scope::Geo, None).await.unwrap());
     }
-    assert!(matches!(harness.key_in(account, Scope::Geo, None).await, Err(StoreError::KeyLimitReached)));
+    assert!(matches!(
+        harness.key_in(account, Scope::Geo, None).await,
+        Err(StoreError::Rejected(Rejection::KeyLimitReached))
+    ));
     harness
         .store
         .change_key(keys[3], None, &KeyChange::State(StateChange::Deactivate), &Actor::Operator)
@@ -30,10 +37,13 @@ pub async fn deleted_key_is_unknown_and_frees_its_slot(harness: &Harness) {
         .unwrap();
     harness.store.delete_key(keys[3], Some(account)).await.unwrap();
     assert_eq!(harness.outcome(keys[3]).await, Outcome::UnknownKey);
-    assert!(matches!(harness.store.delete_key(keys[3], None).await, Err(StoreError::KeyNotFound)));
+    assert!(matches!(
+        harness.store.delete_key(keys[3], None).await,
+        Err(StoreError::Rejected(Rejection::KeyNotFound))
+    ));
     harness.advance(1);
     let new = harness.key_in(account, Scope::Geo, None).await.unwrap();
-    let listed = harness.store.keys(account).await.unwrap().keys;
+    let listed = harness.store.keys(account).await.unwrap().value.keys;
     let listed: Vec<_> = listed.iter().map(|key| key.meta.id()).collect();
     assert_eq!(listed.len(), 10);
     assert_eq!(listed.last(), Some(&new), "keys are listed oldest first");
@@ -52,13 +62,13 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
     assert_eq!(state_after(KeyChange::State(StateChange::Deactivate)).await.unwrap(), Inactive);
     assert!(matches!(
         state_after(KeyChange::State(StateChange::Resume)).await,
-        Err(StoreError::KeyChange(KeyChangeError::Inactive))
+        Err(StoreError::Rejected(Rejection::KeyInactive))
     ));
     assert_eq!(state_after(KeyChange::State(StateChange::Reactivate)).await.unwrap(), Active);
-    assert_eq!(harness.charge_key(key, 301).await[300].outcome, Outcome::BurstExceeded);
+    assert_eq!(harness.charge_key(key, 301).await[300].outcome(), Outcome::BurstExceeded);
     assert!(matches!(
         state_after(KeyChange::State(StateChange::Reactivate)).await,
-        Err(StoreError::KeyChange(KeyChangeError::Paused))
+        Err(StoreError::Rejected(Rejection::KeyPaused))
     ));
     assert_eq!(harness.store.key(key, None).await.unwrap().record.state, Paused);
     assert_eq!(state_after(KeyChange::State(StateChange::Resume)).await.unwrap(), Active);
@@ -73,8 +83,9 @@ pub async fn key_state_transitions_match_documentation(harness: &Harness) {
 pub async fn key_of_another_account_is_not_found(harness: &Harness) {
     let (owner, other) = (harness.account().await, harness.account().await);
     let key = harness.key_in(owner, Scope::Full, None).await.unwrap();
-    let assert_not_found =
-        |result: Result<(), StoreError>| assert!(matches!(result, Err(StoreError::KeyNotFound)));
+    let assert_not_found = |result: Result<(), StoreError>| {
+        assert!(matches!(result, Err(StoreError::Rejected(Rejection::KeyNotFound))))
+    };
     assert_not_found(harness.store.key(key, Some(other)).await.map(drop));
     assert_not_found(harness.store.events(key, Some(other)).await.map(drop));
     assert_not_found(harness.store.delete_key(key, Some(other)).await);
@@ -158,13 +169,16 @@ pub async fn name_and_daily_limit_can_be_changed(harness: &Harness) {
     let key = harness.key_in(account, Scope::Ip, Some(2)).await.unwrap();
     let renamed = harness.store.change_key(key, Some(account), &rename("Büro · 東京"), &Actor::Owner).await;
     assert_eq!(renamed.unwrap().meta.settings.name, "Büro · 東京");
-    let outcomes: Vec<_> = harness.charge_key(key, 3).await.iter().map(|verdict| verdict.outcome).collect();
+    let outcomes: Vec<_> = harness.charge_key(key, 3).await.iter().map(|verdict| verdict.outcome()).collect();
     assert_eq!(outcomes, [Outcome::Allowed, Outcome::Allowed, Outcome::DailyExceeded]);
     harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(4)), &Actor::Operator).await.unwrap();
-    let verdict = harness.charge_key(key, 1).await[0];
-    assert_eq!((verdict.outcome, verdict.limit, verdict.remaining), (Outcome::Allowed, Some(4), Some(1)));
+    let limit_and_remaining = async || {
+        let verdict = harness.charge_key(key, 1).await[0];
+        rate_limit(&verdict).map(|rate_limit| (rate_limit.limit, rate_limit.remaining))
+    };
+    assert_eq!(limit_and_remaining().await, Some((4, 1)));
     harness.store.change_key(key, None, &KeyChange::DailyLimit(Some(1)), &Actor::Operator).await.unwrap();
-    assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(0), "remaining is never negative");
+    assert_eq!(limit_and_remaining().await, Some((1, 0)), "remaining is never negative");
     harness.store.change_key(key, None, &KeyChange::DailyLimit(None), &Actor::Operator).await.unwrap();
-    assert_eq!(harness.charge_key(key, 1).await[0].limit, Some(10_000));
+    assert_eq!(limit_and_remaining().await, Some((10_000, 9_996)));
 }

@@ -1,11 +1,13 @@
 //! Announcements and the outbox.
 
 use quota_api::{
-    Channel, ClaimedNotice, Contact, Delivery, Mail, NoticeKind, NoticeResult, Scope, StateChange, Webhook,
+    Channel, ClaimedNotice, Contact, Delivery, Mail, NoticeKind, NoticeResult, Scope, StateChange, Verdict,
+    Webhook,
 };
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::notice::{Announcement, MAX_NOTICES, Queue};
+use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 use quota_svc::store::StoreError;
 
@@ -17,7 +19,7 @@ pub fn webhook_contact() -> Contact {
 }
 
 /// A contact with a webhook and a verified mail address.
-fn both_channels() -> Contact {
+pub fn both_channels() -> Contact {
     let mail = Mail { address: "ada@example.org".to_owned(), verified: true, notices: true };
     Contact { mail: Some(mail), ..webhook_contact() }
 }
@@ -186,7 +188,11 @@ pub async fn owner_without_a_webhook_gets_no_notice(harness: &Harness) {
     let unknown = Announcement { key: KeyId([1; 16]), ..paused };
     harness.store.announce(&unknown).await.unwrap();
     let group = ChargeGroup { subject: Subject::Key(unknown.key), origin: None, count: 1 };
-    assert_eq!(harness.store.charge(&[group]).await, [GroupOutcome::UnknownKey], "no record was created");
+    assert_eq!(
+        harness.store.charge(&[group]).await,
+        [GroupOutcome::Denied(Verdict::UnknownKey)],
+        "no record was created"
+    );
 }
 
 pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Harness) {
@@ -248,21 +254,21 @@ pub async fn contact_is_replaced_and_gone_with_the_account(harness: &Harness) {
     store.set_contact(account, &webhook_contact(), &Contact::default()).await.unwrap();
     assert_eq!(store.contact(account).await.unwrap().contact, Contact::default());
     let outdated = store.set_contact(account, &webhook_contact(), &both_channels()).await;
-    assert!(matches!(outdated, Err(StoreError::ContactConflict)), "{outdated:?}");
+    assert!(matches!(outdated, Err(StoreError::Rejected(Rejection::ContactConflict))), "{outdated:?}");
     assert_eq!(store.contact(account).await.unwrap().contact, Contact::default());
     store.set_contact(account, &Contact::default(), &both_channels()).await.unwrap();
     let outdated = store.set_contact(account, &webhook_contact(), &Contact::default()).await;
-    assert!(matches!(outdated, Err(StoreError::ContactConflict)), "{outdated:?}");
+    assert!(matches!(outdated, Err(StoreError::Rejected(Rejection::ContactConflict))), "{outdated:?}");
     store.announce(&pause(harness, key).await).await.unwrap();
     let claimed = claim(harness).await;
     store.delete_account(account, None).await.unwrap();
     let set = store.set_contact(account, &both_channels(), &webhook_contact()).await;
-    assert!(matches!(set, Err(StoreError::AccountNotFound)), "{set:?}");
-    // The notices of a deleted account can still be reported.
+    assert!(matches!(set, Err(StoreError::Rejected(Rejection::AccountNotFound))), "{set:?}");
+    // Its notices are gone, too.
     assert_eq!(claimed.len(), 2);
     for ClaimedNotice { channel, claim, .. } in claimed {
         let result = notice_result(claim, None, Some(Delivery { at: 5, error: None }));
-        assert!(store.finish_notice(Queue { account, channel }, result).await.unwrap());
+        assert!(!store.finish_notice(Queue { account, channel }, result).await.unwrap());
     }
     assert!(store.account(account).await.is_err(), "not created again");
     harness.advance(DAY);

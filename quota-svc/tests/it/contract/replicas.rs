@@ -1,45 +1,12 @@
-//! Masters of a Cluster with different clocks, and replicas of quota-svc with different limits.
+//! Replicas of quota-svc that share a Redis.
 
-use std::time::Duration;
-
+use futures_util::future::join_all;
 use quota_api::{Limits, Outcome, Scope};
-use testkit::fault_proxy::{Fault, FaultProxy};
+use quota_svc::domain::rejection::Rejection;
+use quota_svc::store::StoreError;
 use testkit::redis::Redis;
-use testkit::wait::eventually;
 
 use super::harness::Harness;
-
-const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Waits until a Redis key with this ending exists.
-async fn wait_for(redis: &Redis, ending: &str) {
-    eventually(WAIT_TIMEOUT, ending, async || {
-        let found = redis.cli(&["--scan", "--pattern", &format!("*{ending}")]).await;
-        (!found.is_empty()).then_some(())
-    })
-    .await;
-}
-
-/// The clock is set to another time between the calls, as if the record were on a master whose clock is 45 s ahead.
-#[tokio::test]
-async fn key_is_created_on_a_master_whose_clock_is_ahead() {
-    let redis = Redis::start().await;
-    let proxy = FaultProxy::start(redis.addr());
-    let harness = Harness::redis(&format!("redis://{}", proxy.addr())).await;
-    let account = harness.account().await;
-    proxy.set(Fault::Delay(Duration::from_millis(700)));
-    let adjust_clock = async {
-        wait_for(&redis, ":p").await;
-        harness.advance(45_000);
-        wait_for(&redis, ":k").await;
-        harness.advance(-45_000);
-    };
-    let (created, ()) = tokio::join!(harness.key_in(account, Scope::Full, None), adjust_clock);
-    let created = created.expect("the clocks of the masters don't matter");
-    proxy.set(Fault::None);
-    let listed = harness.store.keys(account).await.unwrap();
-    assert_eq!(listed.keys.iter().map(|key| key.meta.id()).collect::<Vec<_>>(), [created]);
-}
 
 #[tokio::test]
 async fn replicas_with_different_burst_limits_share_the_window() {
@@ -53,4 +20,29 @@ async fn replicas_with_different_burst_limits_share_the_window() {
     }
     assert_eq!(high.outcome(key).await, Outcome::Allowed, "21 of 300");
     assert_eq!(low.outcome(key).await, Outcome::BurstExceeded, "22 of 20");
+}
+
+/// Within a process, changes of an account queue, so only those of different replicas conflict.
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_changes_of_two_replicas_are_all_kept_and_stop_at_ten_keys() {
+    let redis = Redis::start().await;
+    let first = Harness::redis(&redis.url()).await;
+    let second = first.other_replica(&redis.url(), Limits::default()).await;
+    let account = first.account().await;
+    let creations = (0..30).map(|n| [&first, &second][n % 2].key_in(account, Scope::Full, None));
+    let mut created = Vec::new();
+    for result in join_all(creations).await {
+        match result {
+            Ok(key) => created.push(key),
+            Err(error) => {
+                assert!(matches!(error, StoreError::Rejected(Rejection::KeyLimitReached)), "{error}")
+            }
+        }
+    }
+    let mut listed: Vec<_> =
+        second.store.keys(account).await.unwrap().keys.iter().map(|key| key.meta.id()).collect();
+    listed.sort_unstable();
+    created.sort_unstable();
+    assert_eq!(created.len(), 10);
+    assert_eq!(listed, created);
 }

@@ -2,12 +2,15 @@
 
 use futures_util::future::join_all;
 use quota_api::{
-    Actor, Contact, KeySettings, NewKey, NoticeKind, Outcome, Scope, SettingsChange, StateChange, origin_hash,
+    Actor, Contact, KeySettings, NewKey, NoticeKind, Outcome, Scope, SettingsChange, StateChange, Verdict,
+    origin_hash,
 };
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, StoredKey};
+use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
-use quota_svc::store::{StoreError, rotate_key};
+use quota_svc::store::StoreError;
+use testkit::quota::remaining;
 
 use super::harness::{DAY, Harness, NOON, draft};
 use super::notices::{account_and_key, finish, webhook_contact};
@@ -16,12 +19,12 @@ const ALLOWED: &str = "https://shop.example";
 
 async fn change(harness: &Harness, key: KeyId, json: &str) -> StoredKey {
     let change: SettingsChange = serde_json::from_str(json).unwrap();
-    harness.store.change_key(key, None, &KeyChange::Settings(change), &Actor::Owner).await.unwrap()
+    harness.store.change_key(key, None, &KeyChange::Settings(change), &Actor::Owner).await.unwrap().value
 }
 
 async fn create(harness: &Harness, account: AccountId, settings: KeySettings) -> StoredKey {
     let new = NewKey { settings, daily_limit: Some(77) };
-    harness.store.create_key(account, draft(&account.generate_key().unwrap(), new)).await.unwrap()
+    harness.store.create_key(account, draft(&account.generate_key().unwrap(), new)).await.unwrap().value
 }
 
 /// Charges a key once, for a request from this origin.
@@ -29,7 +32,7 @@ async fn outcome_from(harness: &Harness, key: KeyId, origin: Option<&str>) -> Ou
     let origin = origin.map(|origin| origin_hash(origin.as_bytes()));
     let outcomes =
         harness.store.charge(&[ChargeGroup { subject: Subject::Key(key), origin, count: 1 }]).await;
-    outcomes[0].verdict(0, &harness.limits).outcome
+    outcomes[0].verdict(0, &harness.limits).outcome()
 }
 
 pub async fn key_expires_at_the_exact_second(harness: &Harness) {
@@ -39,15 +42,18 @@ pub async fn key_expires_at_the_exact_second(harness: &Harness) {
     harness.set_time(at * 1000 - 1);
     assert_eq!(harness.outcome(key).await, Outcome::Allowed);
     harness.set_time(at * 1000);
-    let verdict = harness.charge_key(key, 1).await[0];
-    assert_eq!((verdict.outcome, verdict.expired_at.map(i64::from)), (Outcome::Expired, Some(at)));
+    assert_eq!(harness.charge_key(key, 1).await, [Verdict::Expired { at: at as u32 }]);
     // Nothing is remembered: if the clock was ahead, the key works again when it is corrected.
     harness.set_time(NOON);
     assert_eq!(harness.outcome(key).await, Outcome::Allowed);
     harness.set_time(at * 1000 + 5_000);
-    assert_eq!(harness.charge_key(key, 400).await[399].outcome, Outcome::Expired);
+    assert_eq!(harness.charge_key(key, 400).await[399].outcome(), Outcome::Expired);
     change(harness, key, &format!(r#"{{"expires_at": {}}}"#, at + 6)).await;
-    assert_eq!(harness.charge_key(key, 1).await[0].remaining, Some(9_997), "denied requests are not counted");
+    assert_eq!(
+        remaining(&harness.charge_key(key, 1).await[0]),
+        Some(9_997),
+        "denied requests are not counted"
+    );
     harness.set_time(at * 1000 + 6_000);
     assert_eq!(harness.outcome(key).await, Outcome::Expired);
     let never = change(harness, key, r#"{"expires_at": null}"#).await;
@@ -87,10 +93,10 @@ pub async fn wrong_origin_is_denied_without_counting(harness: &Harness) {
         });
     let outcomes = harness.store.charge(&groups).await;
     let verdicts = outcomes.iter().map(|outcome| outcome.verdict(1, &harness.limits));
-    let verdicts: Vec<_> = verdicts.map(|verdict| (verdict.outcome, verdict.remaining)).collect();
+    let verdicts: Vec<_> = verdicts.map(|verdict| (verdict.outcome(), remaining(&verdict))).collect();
     let denied = (Outcome::WrongOrigin, None);
     assert_eq!(verdicts, [(Outcome::Allowed, Some(75)), denied, denied, (Outcome::Allowed, Some(73))]);
-    let record = harness.store.key(key, None).await.unwrap().record;
+    let record = harness.store.key(key, None).await.unwrap().value.record;
     assert_eq!((record.used, record.window.used(harness.now())), (4, 4));
 
     change(harness, key, r#"{"allowed_origins": []}"#).await;
@@ -109,15 +115,15 @@ pub async fn pause_and_its_announcement_keep_the_origins(harness: &Harness) {
     let group =
         ChargeGroup { subject: Subject::Key(key), origin: Some(origin_hash(ALLOWED.as_bytes())), count: 301 };
     let outcome = harness.store.charge(&[group]).await[0];
-    assert_eq!(outcome.verdict(300, &harness.limits).outcome, Outcome::BurstExceeded);
+    assert_eq!(outcome.verdict(300, &harness.limits).outcome(), Outcome::BurstExceeded);
     assert_eq!(outcome_from(harness, key, Some(ALLOWED)).await, Outcome::Paused);
     assert_eq!(outcome_from(harness, key, None).await, Outcome::WrongOrigin);
     let announcement =
         quota_svc::domain::notice::Announcement::of(&group, &outcome, harness.limits.burst).unwrap();
     harness.store.announce(&announcement).await.unwrap();
     harness.store.claim_notices(10).await.unwrap();
-    let record = harness.store.key(key, None).await.unwrap().record;
-    assert!(record.restricted && !record.unannounced, "{record:?}");
+    let record = harness.store.key(key, None).await.unwrap().value.record;
+    assert!(!record.origins.is_empty() && !record.unannounced, "{record:?}");
     assert_eq!(outcome_from(harness, key, None).await, Outcome::WrongOrigin);
 }
 
@@ -130,8 +136,8 @@ pub async fn rotation_copies_the_key_and_lets_the_old_one_expire(harness: &Harne
     };
     let old = create(harness, account, settings.clone()).await.meta.id();
     let rotate = async |overlap| {
-        let secret = old.generate_key().unwrap();
-        rotate_key(&*harness.store, old, Some(account), &secret, overlap, &Actor::Owner).await
+        let secret = account.generate_key().unwrap();
+        harness.store.rotate_key(old, Some(account), &secret, overlap, &Actor::Owner).await
     };
     let copy = rotate(10).await.unwrap();
     assert_eq!(copy.meta.settings, KeySettings { expires_at: None, ..settings.clone() });
@@ -148,7 +154,10 @@ pub async fn rotation_copies_the_key_and_lets_the_old_one_expire(harness: &Harne
     for _ in 0..6 {
         rotate(0).await.unwrap();
     }
-    assert!(matches!(rotate(0).await, Err(StoreError::KeyLimitReached)), "the tenth key is the last");
+    assert!(
+        matches!(rotate(0).await, Err(StoreError::Rejected(Rejection::KeyLimitReached))),
+        "the tenth key is the last"
+    );
     assert_eq!(harness.store.keys(account).await.unwrap().keys.len(), 10);
 }
 
@@ -156,14 +165,17 @@ pub async fn deletion_during_rotation_leaves_a_copy_or_nothing(harness: &Harness
     for _ in 0..10 {
         let account = harness.account().await;
         let old = harness.key_in(account, Scope::Ip, None).await.unwrap();
-        let secret = old.generate_key().unwrap();
-        let rotation = rotate_key(&*harness.store, old, None, &secret, 60, &Actor::Operator);
+        let secret = account.generate_key().unwrap();
+        let rotation = harness.store.rotate_key(old, None, &secret, 60, &Actor::Operator);
         let (rotated, deleted) = tokio::join!(rotation, harness.store.delete_key(old, None));
         deleted.unwrap();
-        let left = harness.store.keys(account).await.unwrap().keys;
+        let left = harness.store.keys(account).await.unwrap().value.keys;
         match rotated {
-            Ok(copy) => assert_eq!(left, [copy]),
-            Err(error) => assert!(matches!(error, StoreError::KeyNotFound) && left.is_empty(), "{error}"),
+            Ok(copy) => assert_eq!(left, [copy.value]),
+            Err(error) => assert!(
+                matches!(error, StoreError::Rejected(Rejection::KeyNotFound)) && left.is_empty(),
+                "{error}"
+            ),
         }
         assert_eq!(harness.outcome(old).await, Outcome::UnknownKey);
     }

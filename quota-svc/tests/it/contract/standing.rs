@@ -17,7 +17,7 @@ fn admin() -> Actor {
 
 async fn change(harness: &Harness, account: AccountId, action: AccountAction) -> StoredAccount {
     let reason = (action == AccountAction::Suspend).then(|| "abuse".to_owned());
-    harness.store.change_account(account, &AccountChange { action, reason }, &admin()).await.unwrap()
+    harness.store.change_account(account, &AccountChange { action, reason }, &admin()).await.unwrap().account
 }
 
 async fn keys_in(harness: &Harness, account: AccountId, count: usize) -> Vec<KeyId> {
@@ -89,7 +89,7 @@ pub async fn imported_keys_of_a_suspended_account_are_suspended(harness: &Harnes
     change(harness, account, AccountAction::Suspend).await;
     let import = quota_svc::domain::transfer::ImportAccount {
         account: harness.store.account(account).await.unwrap(),
-        keys: vec![origin.store.key(key, None).await.unwrap()],
+        keys: vec![origin.store.key(key, None).await.unwrap().value],
     };
     assert_eq!(harness.store.import(&[import]).await.unwrap().keys_created, 1);
     assert_eq!(harness.outcome(key).await, Outcome::Suspended);
@@ -114,7 +114,7 @@ pub async fn account_events_name_the_change_and_its_actor(harness: &Harness) {
         harness.advance(1);
         change(harness, account, action).await;
     }
-    assert!(!harness.store.has_session(account, &session).await.unwrap());
+    assert!(!harness.has_session(account, &session).await);
     let standing = harness.store.account(account).await.unwrap().standing;
     assert_eq!((standing.role, &standing.suspension), (Role::Owner, &None));
     let texts = |event: &Event| (event.kind, event.reason.clone());

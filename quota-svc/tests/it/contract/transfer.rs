@@ -3,6 +3,7 @@
 use quota_api::{EventKind, KeySettings, KeyState, Outcome, Role, Scope, Standing, StoredAccount};
 use quota_svc::domain::id::AccountId;
 use quota_svc::domain::key::{KeyMeta, StoredKey};
+use quota_svc::domain::notice::next_expiry_notice;
 use quota_svc::domain::transfer::ImportAccount;
 
 use super::harness::{DAY, Harness, random};
@@ -24,6 +25,7 @@ fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
             digest: key.digest(),
             hint: key.hint(),
             created_at: 200 + n as i64,
+            expiry_notice: next_expiry_notice(4_000_000_000, now),
             settings: KeySettings {
                 expires_at: Some(4_000_000_000),
                 allowed_origins: vec!["https://a.example".to_owned(); n % 2],
@@ -52,7 +54,7 @@ pub async fn import_adds_missing_and_keeps_existing(harness: &Harness) {
     assert_eq!((report.keys_created, report.keys_refused), (4, 2), "an account has at most ten keys");
     let account = harness.store.account(id_of(&first)).await.unwrap();
     assert_eq!(account, first.account);
-    let keys = harness.store.keys(id_of(&first)).await.unwrap().keys;
+    let keys = harness.store.keys(id_of(&first)).await.unwrap().value.keys;
     assert_eq!(keys.len(), 10);
     assert!(first.keys.iter().all(|key| keys.contains(key)));
 }
@@ -67,7 +69,7 @@ pub async fn imported_keys_keep_their_state_and_usage(harness: &Harness) {
     harness.store.import(std::slice::from_ref(&account)).await.unwrap();
     let [used, inactive] = [0, 1].map(|n| account.keys[n].meta.id());
     let verdicts = harness.charge_key(used, 2).await;
-    assert_eq!([verdicts[0].outcome, verdicts[1].outcome], [Outcome::Allowed, Outcome::DailyExceeded]);
+    assert_eq!([verdicts[0].outcome(), verdicts[1].outcome()], [Outcome::Allowed, Outcome::DailyExceeded]);
     assert_eq!(harness.store.key(used, None).await.unwrap().record.used_on(today - 2, today), 7);
     assert_eq!(harness.outcome(inactive).await, Outcome::Inactive);
     assert_eq!(harness.store.events(used, None).await.unwrap()[0].kind, EventKind::Imported);

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use quota_api::{Outcome, Scope};
 use quota_svc::domain::id::{AccountId, KeyId};
+use quota_svc::domain::rejection::Rejection;
 use quota_svc::store::StoreError;
-use redb::{Database, StorageBackend, TableDefinition};
+use redb::{Database, ReadableTable, StorageBackend, TableDefinition};
 
 use super::harness::Harness;
 
@@ -18,19 +19,24 @@ pub enum Part {
     Account,
 }
 
-/// Overwrites a row of a closed store file. `id` has 32 hexadecimal digits.
+/// Overwrites a row of a closed store file. `id` is that of the account or the key, in hexadecimal digits.
 pub fn damage_file(file: impl StorageBackend, part: Part, id: &str) {
-    let table = match part {
-        Part::Record => "records-1",
-        Part::Meta => "keys-1",
-        Part::Account => "accounts-1",
+    let bytes = KeyId::from_hex(id).unwrap().0;
+    let ending = match part {
+        Part::Record => [&[2], &bytes[..]].concat(),
+        Part::Meta => format!("k:{id}").into_bytes(),
+        Part::Account => [&bytes[..], b"account"].concat(),
     };
-    let table: TableDefinition<'_, [u8; 16], &[u8]> = TableDefinition::new(table);
+    let table: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows-1");
     let database = Database::builder().create_with_backend(file).unwrap();
     let transaction = database.begin_write().unwrap();
-    let id = KeyId::from_hex(id).unwrap().0;
-    let replaced = transaction.open_table(table).unwrap().insert(id, &b"damaged"[..]).unwrap().is_some();
-    assert!(replaced, "{part:?} exists");
+    {
+        let mut table = transaction.open_table(table).unwrap();
+        let mut names = table.iter().unwrap().map(|row| row.unwrap().0.value().to_vec());
+        let name = names.find(|name| name.ends_with(&ending)).expect("the row exists");
+        drop(names);
+        table.insert(&name[..], &b"damaged"[..]).unwrap();
+    }
     transaction.commit().unwrap();
 }
 
@@ -46,14 +52,20 @@ pub async fn can_be_listed_and_deleted(
     let listed = ids(&harness, account).await;
     assert_eq!(listed, (vec![good], BTreeSet::from([bad_record, bad_meta])));
     let store = &harness.store;
-    let named = store.keys(account).await.unwrap().unreadable.into_iter().filter_map(|key| key.meta);
+    let named = store.keys(account).await.unwrap().value.unreadable.into_iter().filter_map(|key| key.meta);
     assert_eq!(named.map(|meta| meta.id()).collect::<Vec<_>>(), [bad_record], "its metadata is readable");
     for bad in [bad_record, bad_meta] {
         assert!(
-            matches!(store.key(bad, Some(account)).await, Err(StoreError::UnreadableKey { id, .. }) if id == bad)
+            matches!(store.key(bad, Some(account)).await, Err(StoreError::Rejected(Rejection::UnreadableKey { id, .. })) if id == bad)
         );
-        assert!(matches!(store.key(bad, Some(other)).await, Err(StoreError::KeyNotFound)));
-        assert!(matches!(store.delete_key(bad, Some(other)).await, Err(StoreError::KeyNotFound)));
+        assert!(matches!(
+            store.key(bad, Some(other)).await,
+            Err(StoreError::Rejected(Rejection::KeyNotFound))
+        ));
+        assert!(matches!(
+            store.delete_key(bad, Some(other)).await,
+            Err(StoreError::Rejected(Rejection::KeyNotFound))
+        ));
     }
     assert_eq!(harness.outcome(bad_record).await, Outcome::Unavailable);
     store.delete_key(bad_record, Some(account)).await.unwrap();
@@ -73,14 +85,18 @@ async fn unreadable_account_can_be_deleted(
     account: AccountId,
     damage: impl AsyncFn(Harness, Part, String) -> Harness,
 ) {
-    let ([key, unowned, _], readable) = (create_keys(&harness, account).await, harness.account().await);
+    let ([key, unreadable_key, _], readable) =
+        (create_keys(&harness, account).await, harness.account().await);
+    let harness = damage(harness, Part::Record, unreadable_key.to_string()).await;
+    // An operator deletes a key whose record names no account.
+    harness.store.delete_key(unreadable_key, None).await.unwrap();
+    assert_not_found(harness.store.delete_key(unreadable_key, None).await);
     let harness = damage(harness, Part::Account, account.to_string()).await;
-    let harness = damage(harness, Part::Meta, unowned.to_string()).await;
     let store = &harness.store;
     let (mut accounts, mut unreadable, mut cursor) = (Vec::new(), Vec::new(), None);
     loop {
-        let page = store.accounts(cursor.as_deref(), 100).await.unwrap();
-        accounts.extend(page.accounts.iter().map(|account| AccountId::of(&account.login)));
+        let page = store.page(cursor.as_deref(), 100).await.unwrap();
+        accounts.extend(page.accounts.iter().map(|value| AccountId::of(&value.account.login)));
         unreadable.extend(page.unreadable);
         cursor = page.next;
         if cursor.is_none() {
@@ -88,13 +104,16 @@ async fn unreadable_account_can_be_deleted(
         }
     }
     assert_eq!((accounts, unreadable), (vec![readable], vec![account]));
-    assert!(matches!(store.account(account).await, Err(StoreError::UnreadableAccount(id)) if id == account));
-    // An operator deletes a key of which not even the account is known.
-    store.delete_key(unowned, None).await.unwrap();
-    assert!(matches!(store.delete_key(unowned, None).await, Err(StoreError::KeyNotFound)));
+    assert!(
+        matches!(store.account(account).await, Err(StoreError::Rejected(Rejection::UnreadableAccount(id))) if id == account)
+    );
     store.delete_account(account, None).await.unwrap();
-    assert!(matches!(store.account(account).await, Err(StoreError::AccountNotFound)));
+    assert!(matches!(store.account(account).await, Err(StoreError::Rejected(Rejection::AccountNotFound))));
     assert_eq!(harness.outcome(key).await, Outcome::UnknownKey);
+}
+
+fn assert_not_found(result: Result<(), StoreError>) {
+    assert!(matches!(result, Err(StoreError::Rejected(Rejection::KeyNotFound))), "{result:?}");
 }
 
 async fn create_keys(harness: &Harness, account: AccountId) -> [KeyId; 3] {

@@ -80,7 +80,7 @@ async fn unreadable_keys_stay_listed_when_a_refresh_fails(browser: &Browser, sta
     stack.sign_up(browser, "grace").await;
     let id = create_key(stack, "grace", "Production").await;
     browser.find(".rows .month").await;
-    let redis_key = stack.redis.cli(&["KEYS", &format!("*{{{id}}}:k")]).await.trim().to_owned();
+    let redis_key = stack.redis.find(&format!("{id}:k")).await.unwrap();
     stack.redis.cli(&["RENAME", &redis_key, "backup"]).await;
     stack.redis.cli(&["SET", &redis_key, "\u{1}truncated"]).await;
     browser.wait_for_text(".rows .badge", "Unreadable").await;

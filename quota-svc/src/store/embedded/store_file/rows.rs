@@ -2,64 +2,73 @@
 
 use std::collections::HashMap;
 
-use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
+use redb::{ReadableTable, Table, TableDefinition};
 
 use crate::domain::event::MAX_EVENTS;
-use crate::domain::id::{AccountId, KeyId};
+use crate::domain::id::KeyId;
 
-type Id = [u8; 16];
-pub(super) type RowTable = TableDefinition<'static, Id, &'static [u8]>;
+pub(super) const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("rows-1");
+pub(super) type Rows<'t> = Table<'t, &'static [u8], &'static [u8]>;
 
-/// A row of the store file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Row {
-    /// An account with its sessions and key IDs, as JSON.
-    Account(AccountId),
-    /// A key's metadata, as JSON.
-    Key(KeyId),
-    Record(KeyId),
-    /// The event lines of a key, newest first.
-    Events(KeyId),
-    /// The demo's day and count.
-    Demo,
+/// The kind of a row: the first byte of its key. The ID of an account or key follows.
+pub mod kind {
+    /// The demo's day and count. Its ID is 0.
+    pub const DEMO: u8 = 0;
+    /// A row of an account. Its name follows the ID.
+    pub const ACCOUNT: u8 = 1;
+    pub const RECORD: u8 = 2;
+    /// When a notice of an account is due, ms.
+    pub const NOTICE_DUE: u8 = 3;
+    /// When the owner of a key is told next that it expires, ms.
+    pub const EXPIRY_NOTICE: u8 = 4;
+    /// The event lines of a key, newest first. The last kind, because they stay on disk.
+    pub const EVENTS: u8 = 5;
 }
 
-/// The tables of the rows, in the order of [`Row`].
-pub(super) const TABLES: [RowTable; 5] = [
-    TableDefinition::new("accounts-1"),
-    TableDefinition::new("keys-1"),
-    TableDefinition::new("records-1"),
-    TableDefinition::new("events-1"),
-    TableDefinition::new("demo-1"),
-];
+/// The key of a row without a name.
+pub fn row(kind: u8, id: [u8; 16]) -> Vec<u8> {
+    [&[kind], &id[..]].concat()
+}
 
-impl Row {
-    /// The index in [`TABLES`], and the key in that table.
-    pub(super) fn position(self) -> (usize, Id) {
-        match self {
-            Self::Account(id) => (0, id.0),
-            Self::Key(id) => (1, id.0),
-            Self::Record(id) => (2, id.0),
-            Self::Events(id) => (3, id.0),
-            Self::Demo => (4, [0; 16]),
-        }
-    }
+/// The kind, the ID and the name in a row's key.
+pub fn parse_row(key: &[u8]) -> Option<(u8, [u8; 16], &str)> {
+    let (kind, key) = key.split_first()?;
+    let (id, name) = key.split_first_chunk()?;
+    Some((*kind, *id, std::str::from_utf8(name).ok()?))
 }
 
 #[derive(Debug, Clone)]
 pub enum RowWrite {
-    Put(Row, Vec<u8>),
-    Delete(Row),
+    /// A row's key and value; `None` deletes the row.
+    Put(Vec<u8>, Option<Vec<u8>>),
     AddEvent(KeyId, String),
 }
 
 /// The values that rows had before the first failed transaction that wrote them; `None` for a row that did not exist.
 #[derive(Default)]
-pub struct UndoRows(HashMap<Row, Option<Vec<u8>>>);
+pub struct UndoRows(HashMap<Vec<u8>, Option<Vec<u8>>>);
 
 impl UndoRows {
-    pub(super) fn restore(&self, tables: &mut Tables<'_>) -> Result<(), redb::Error> {
-        self.0.iter().try_for_each(|(row, bytes)| tables.put(*row, bytes.as_deref()).map(drop))
+    pub(super) fn restore(&self, rows: &mut Rows<'_>) -> Result<(), redb::Error> {
+        self.0.iter().try_for_each(|(key, value)| put(rows, key, value.as_deref()).map(drop))
+    }
+
+    /// Writes a row and keeps its previous value, unless there is an earlier one.
+    pub(super) fn write(&mut self, rows: &mut Rows<'_>, write: &RowWrite) -> Result<(), redb::Error> {
+        let (key, previous) = match write {
+            RowWrite::Put(key, value) => (key.clone(), put(rows, key, value.as_deref())?),
+            RowWrite::AddEvent(id, line) => {
+                let key = row(kind::EVENTS, id.0);
+                let older = rows.get(&key[..])?.map_or_else(Vec::new, |lines| lines.value().to_owned());
+                let older = older.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                let lines: Vec<&[u8]> =
+                    std::iter::once(line.as_bytes()).chain(older).take(MAX_EVENTS).collect();
+                let previous = put(rows, &key, Some(&lines.join(&b'\n')))?;
+                (key, previous)
+            }
+        };
+        self.0.entry(key).or_insert(previous);
+        Ok(())
     }
 
     pub(super) fn clear(&mut self) {
@@ -67,39 +76,11 @@ impl UndoRows {
     }
 }
 
-pub struct Tables<'t>(Vec<Table<'t, Id, &'static [u8]>>);
-
-impl<'t> Tables<'t> {
-    /// Opens the tables, and creates those that do not exist.
-    pub(super) fn open(transaction: &'t WriteTransaction) -> Result<Self, redb::Error> {
-        Ok(Self(TABLES.map(|table| transaction.open_table(table)).into_iter().collect::<Result<_, _>>()?))
-    }
-
-    /// Writes a row. `undo` keeps its previous value, unless it has an earlier one.
-    pub(super) fn write(&mut self, write: &RowWrite, undo: &mut UndoRows) -> Result<(), redb::Error> {
-        let (row, previous) = match write {
-            RowWrite::Put(row, bytes) => (*row, self.put(*row, Some(bytes))?),
-            RowWrite::Delete(row) => (*row, self.put(*row, None)?),
-            RowWrite::AddEvent(id, line) => {
-                let (table, key) = Row::Events(*id).position();
-                let older = self.0[table].get(key)?.map_or_else(Vec::new, |lines| lines.value().to_owned());
-                let older = older.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-                let lines: Vec<&[u8]> =
-                    std::iter::once(line.as_bytes()).chain(older).take(MAX_EVENTS).collect();
-                (Row::Events(*id), self.put(Row::Events(*id), Some(&lines.join(&b'\n')))?)
-            }
-        };
-        undo.0.entry(row).or_insert(previous);
-        Ok(())
-    }
-
-    /// Writes or deletes a row and returns its previous value.
-    fn put(&mut self, row: Row, bytes: Option<&[u8]>) -> Result<Option<Vec<u8>>, redb::Error> {
-        let (table, key) = row.position();
-        let previous = match bytes {
-            Some(bytes) => self.0[table].insert(key, bytes)?,
-            None => self.0[table].remove(key)?,
-        };
-        Ok(previous.map(|bytes| bytes.value().to_owned()))
-    }
+/// Writes or deletes a row and returns its previous value.
+fn put(rows: &mut Rows<'_>, key: &[u8], value: Option<&[u8]>) -> Result<Option<Vec<u8>>, redb::Error> {
+    let previous = match value {
+        Some(value) => rows.insert(key, value)?,
+        None => rows.remove(key)?,
+    };
+    Ok(previous.map(|value| value.value().to_owned()))
 }

@@ -1,0 +1,35 @@
+//! Why a rule refuses a change.
+
+use super::id::{AccountId, KeyId};
+
+/// A rule that refuses a change, or stored data that does not permit it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    #[error("an account with this login already exists")]
+    AccountExists,
+    #[error("account not found")]
+    AccountNotFound,
+    /// The key does not exist or belongs to another account.
+    #[error("key not found")]
+    KeyNotFound,
+    /// The session does not exist, has expired or was revoked.
+    #[error("session not found")]
+    SessionNotFound,
+    #[error("an account can have at most 10 keys")]
+    KeyLimitReached,
+    /// The credential, or its version, is not the expected one.
+    #[error("the credential was changed by another request")]
+    CredentialConflict,
+    #[error("the contact was changed by another request")]
+    ContactConflict,
+    #[error("an inactive key can't be resumed: reactivate it")]
+    KeyInactive,
+    #[error("a paused key can't be reactivated: resume it")]
+    KeyPaused,
+    /// The data of the key is damaged, or in a format that this version does not support. The key can be deleted.
+    #[error("key {id} can't be read: {reason}")]
+    UnreadableKey { id: KeyId, reason: String },
+    /// Like `UnreadableKey`, for the data of one account. The account can be deleted.
+    #[error("account {0} can't be read")]
+    UnreadableAccount(AccountId),
+}

@@ -1,0 +1,199 @@
+//! An account as a value: all that is stored about an account and its keys, but for events. Every rule about accounts and keys is
+//! a method of it.
+//!
+//! A method that returns a rejection may have changed the value: its caller drops it.
+
+mod keys;
+mod notices;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use keys::KeyDraft;
+use quota_api::{
+    AccountAction, AccountChange, Actor, Contact, Event, EventKind, ImportReport, NewSession, SetCredential,
+    StoredAccount,
+};
+
+use super::account::{MAX_SESSIONS, change_standing, to_json};
+use super::event::with_actor;
+use super::id::{AccountId, KeyId};
+use super::key::{KeyMeta, StoredKey, UnreadableKey};
+use super::loaded::{Loaded, row};
+use super::notice::Outbox;
+use super::record::decode;
+use super::rejection::Rejection;
+use super::transfer::ImportAccount;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccountValue {
+    pub account: StoredAccount,
+    /// SHA-256 of the session ID → expiry, ms. Links are sessions, too.
+    pub sessions: BTreeMap<String, i64>,
+    pub outbox: Outbox,
+    pub keys: BTreeMap<KeyId, Result<StoredKey, UnreadableKey>>,
+    /// Events of keys that the next commit adds, oldest first.
+    pub new_events: Vec<(KeyId, Event)>,
+}
+
+impl AccountValue {
+    /// `None` if there is no such account.
+    pub fn decode(loaded: &Loaded) -> Result<Option<Self>, Rejection> {
+        if loaded.version.is_none() {
+            return Ok(None);
+        }
+        match Self::from_rows(loaded) {
+            Ok(value) if value.id() == loaded.id => Ok(Some(value)),
+            _ => Err(Rejection::UnreadableAccount(loaded.id)),
+        }
+    }
+
+    fn from_rows(loaded: &Loaded) -> serde_json::Result<Self> {
+        let part = |name, missing: &'static [u8]| loaded.rows.get(name).map_or(missing, Vec::as_slice);
+        let key = |id| {
+            let meta = loaded.rows.get(&row::key(id)).and_then(|row| KeyMeta::from_json(row, id, loaded.id));
+            let record = loaded.records.get(&id).map_or(&[][..], Vec::as_slice);
+            let (meta, reason) = match (meta, decode(record)) {
+                (Some(meta), Ok(record)) if record.account == loaded.id => {
+                    return (id, Ok(StoredKey { meta, record }));
+                }
+                (None, _) => (None, "its metadata is missing or invalid".to_owned()),
+                (meta, Ok(_)) => (meta, "its record names another account".to_owned()),
+                (meta, Err(error)) => (meta, error.to_string()),
+            };
+            (id, Err(UnreadableKey { id, meta, reason }))
+        };
+        Ok(Self {
+            sessions: serde_json::from_slice(part(row::SESSIONS, b"{}"))?,
+            // Damaged notices are not delivered; all else goes on.
+            outbox: Outbox::decode(part(row::OUTBOX, b"{}")).unwrap_or_default(),
+            keys: loaded.keys().into_iter().map(key).collect(),
+            ..Self::new(serde_json::from_slice(part(row::ACCOUNT, b""))?)
+        })
+    }
+
+    /// The rows of this value, without those of unreadable keys. Empty parts have none.
+    pub(super) fn rows(&self) -> BTreeMap<String, Vec<u8>> {
+        let sessions = (!self.sessions.is_empty()).then(|| (row::SESSIONS, to_json(&self.sessions)));
+        let outbox = (self.outbox != Outbox::default()).then(|| (row::OUTBOX, to_json(&self.outbox)));
+        let parts = [(row::ACCOUNT, to_json(&self.account))].into_iter().chain(sessions).chain(outbox);
+        let keys = self.keys.values().flatten().map(|key| (row::key(key.meta.id()), key.meta.to_json()));
+        parts.map(|(name, json)| (name.to_owned(), json.into_bytes())).chain(keys).collect()
+    }
+
+    pub fn id(&self) -> AccountId {
+        AccountId::of(&self.account.login)
+    }
+
+    pub fn create(slot: &mut Option<Self>, account: StoredAccount) -> Result<StoredAccount, Rejection> {
+        if slot.is_some() {
+            return Err(Rejection::AccountExists);
+        }
+        *slot = Some(Self::new(account.clone()));
+        Ok(account)
+    }
+
+    fn new(account: StoredAccount) -> Self {
+        Self {
+            account,
+            sessions: BTreeMap::new(),
+            outbox: Outbox::default(),
+            keys: BTreeMap::new(),
+            new_events: Vec::new(),
+        }
+    }
+
+    /// Adds the account and the keys of an export that do not exist yet. `taken`: keys that other accounts have.
+    pub fn import(
+        slot: &mut Option<Self>,
+        import: &ImportAccount,
+        taken: &BTreeSet<KeyId>,
+        now: i64,
+    ) -> ImportReport {
+        let mut report = ImportReport::default();
+        *if slot.is_some() { &mut report.accounts_kept } else { &mut report.accounts_created } += 1;
+        let value = slot.get_or_insert_with(|| Self::new(import.account.clone()));
+        for key in &import.keys {
+            let id = key.meta.id();
+            let count = if value.keys.contains_key(&id) {
+                &mut report.keys_kept
+            } else if !taken.contains(&id)
+                && value.add_key(key.clone(), EventKind::Imported, &Actor::Operator, now).is_ok()
+            {
+                &mut report.keys_created
+            } else {
+                &mut report.keys_refused
+            };
+            *count += 1;
+        }
+        report
+    }
+
+    /// Fails if `expected` is given and is not the current credential.
+    pub fn check_credential(&self, expected: Option<&str>) -> Result<(), Rejection> {
+        match expected {
+            Some(expected) if self.account.credential.as_deref() != Some(expected) => {
+                Err(Rejection::CredentialConflict)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Applies a checked change. While the account is suspended, so are its keys; those that can't be read stay as they are.
+    pub fn change(&mut self, change: &AccountChange, actor: &Actor, now: i64) {
+        change_standing(&mut self.account.standing, change, actor, now);
+        if change.action == AccountAction::EndSessions {
+            self.sessions.clear();
+        }
+        let suspended = self.account.standing.suspension.is_some();
+        for key in self.keys.values_mut().flatten() {
+            if let Some((kind, text)) = key.set_suspended(suspended) {
+                let reason = with_actor(&text, &Actor::System);
+                self.new_events.push((key.meta.id(), Event { at: now, kind, reason }));
+            }
+        }
+    }
+
+    /// Replaces the credential and revokes sessions. Returns the new version.
+    pub fn set_credential(&mut self, change: &SetCredential) -> Result<u32, Rejection> {
+        if self.account.credential_version != change.expected_version {
+            return Err(Rejection::CredentialConflict);
+        }
+        self.check_credential(change.expected_credential.as_deref())?;
+        self.account.credential = Some(change.credential.clone());
+        self.account.credential_version += 1;
+        if change.keep_all_sessions != Some(true) {
+            self.sessions.retain(|session, _| Some(session) == change.keep_session.as_ref());
+        }
+        Ok(self.account.credential_version)
+    }
+
+    pub fn set_contact(&mut self, expected: &Contact, contact: &Contact) -> Result<(), Rejection> {
+        if self.account.contact != *expected {
+            return Err(Rejection::ContactConflict);
+        }
+        self.account.contact = contact.clone();
+        Ok(())
+    }
+
+    /// Adds a session. If there are too many, revokes the one that expires first.
+    pub fn add_session(&mut self, session: &NewSession, now: i64) -> Result<(), Rejection> {
+        self.check_credential(session.expected_credential.as_deref())?;
+        self.sessions.retain(|_, expires_at| *expires_at > now);
+        let first = self.sessions.iter().min_by_key(|(_, expires_at)| **expires_at);
+        if let Some(first) = first.filter(|_| self.sessions.len() >= MAX_SESSIONS).map(|(id, _)| id.clone()) {
+            self.sessions.remove(&first);
+        }
+        let expires_at = now + i64::from(session.ttl_seconds) * 1000;
+        self.sessions.insert(session.id_sha256.clone(), expires_at);
+        Ok(())
+    }
+
+    pub fn has_session(&self, session: &str, now: i64) -> bool {
+        self.sessions.get(session).is_some_and(|expires_at| *expires_at > now)
+    }
+}
+
+#[cfg(test)]
+pub(super) use notices::tests as notices_tests;
+#[cfg(test)]
+pub(super) mod tests;
