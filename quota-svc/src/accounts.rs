@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use api_key::ApiKey;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use quota_api::{
-    AccountChange, Actor, ClaimedNotice, Contact, ContactStatus, Event, ImportReport, Limits, NewSession,
-    NoticeKind, NoticeResult, SetCredential, StoredAccount,
+    AccountChange, Actor, ClaimedNotice, Contact, Event, ImportReport, Limits, NewSession, NoticeKind,
+    NoticeResult, SetCredential, StoredAccount,
 };
 use tokio::sync::Mutex;
 
+use crate::denial_cache::DenialCache;
 use crate::domain::account::Login;
 use crate::domain::change::Change;
 use crate::domain::event;
@@ -23,6 +24,7 @@ use crate::domain::notice::Queue;
 use crate::domain::rejection::Rejection;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::value::{AccountValue, KeyDraft};
+use crate::domain::verdict::Subject;
 use crate::store::{Result, Store, StoreArgs, StoreError};
 
 /// Announcements, and keys that expire, of which notices are made before each claim.
@@ -42,6 +44,8 @@ pub struct Accounts {
     /// By the hash of the account: its changes queue, so that only those of other processes conflict.
     turns: Vec<Mutex<()>>,
     write_timeout: Duration,
+    /// Each change drops those of the keys whose records it has changed.
+    pub denials: DenialCache,
 }
 
 /// What was true at a time of the store.
@@ -99,7 +103,8 @@ impl Deref for Accounts {
 
 impl Accounts {
     pub fn new(store: Arc<dyn Store>, write_timeout: Duration) -> Self {
-        Self { store, turns: (0..TURNS).map(|_| Mutex::default()).collect(), write_timeout }
+        let turns = (0..TURNS).map(|_| Mutex::default()).collect();
+        Self { store, turns, write_timeout, denials: DenialCache::default() }
     }
 
     /// Opens the store. Connecting to Redis goes on in the background.
@@ -117,34 +122,13 @@ impl Accounts {
         Ok(self.commit(Target::Account(login.account_id()), &[], true, create).await?.value)
     }
 
-    pub async fn account(&self, id: AccountId) -> Result<StoredAccount> {
-        self.read(id, |value, _| value.account).await
+    pub async fn account(&self, id: AccountId) -> Result<Seen<AccountValue>> {
+        self.read(id, |value, now| Seen { value, now }).await
     }
 
-    /// What admins and the operator did with the account, newest first.
-    pub async fn account_events(&self, id: AccountId) -> Result<Vec<Event>> {
-        self.read(id, |value, now| {
-            let mut events = value.account.standing.events;
-            events.retain(|event| event::is_current(event, now));
-            events
-        })
-        .await
-    }
-
-    /// The account of an active session; otherwise [`Rejection::SessionNotFound`].
-    pub async fn account_of_session(&self, id: AccountId, session: &str) -> Result<StoredAccount> {
-        let active = |value: AccountValue, now| value.has_session(session, now).then_some(value.account);
-        Ok(self.read(id, active).await?.ok_or(Rejection::SessionNotFound)?)
-    }
-
-    /// Deletes an account with its keys and sessions. Returns the IDs of the keys. If `expected_credential` is given and
-    /// is not the current credential, fails with [`Rejection::CredentialConflict`]. Without it, an unreadable account is
-    /// deleted, too.
-    pub async fn delete_account(
-        &self,
-        id: AccountId,
-        expected_credential: Option<&str>,
-    ) -> Result<Vec<KeyId>> {
+    /// Deletes an account with its keys and sessions. If `expected_credential` is given and is not the current credential, fails
+    /// with [`Rejection::CredentialConflict`]. Without it, an unreadable account is deleted, too.
+    pub async fn delete_account(&self, id: AccountId, expected_credential: Option<&str>) -> Result<()> {
         let delete = |loaded: &Loaded| {
             match AccountValue::decode(loaded) {
                 Ok(value) => {
@@ -153,9 +137,9 @@ impl Accounts {
                 Err(Rejection::UnreadableAccount(_)) if expected_credential.is_none() => {}
                 Err(rejection) => return Err(rejection),
             }
-            Ok((loaded.rows.keys().filter_map(|name| row::key_of(name)).collect(), None))
+            Ok(((), None))
         };
-        Ok(self.commit(Target::Account(id), &[], true, delete).await?.value)
+        self.commit(Target::Account(id), &[], true, delete).await.map(drop)
     }
 
     /// Applies a checked change. While the account is suspended, so are all its keys.
@@ -164,13 +148,12 @@ impl Accounts {
         id: AccountId,
         change: &AccountChange,
         actor: &Actor,
-    ) -> Result<AccountValue> {
-        self.update(Target::Account(id), true, |value, now| {
+    ) -> Result<StoredAccount> {
+        let change = |value: &mut AccountValue, now| {
             value.change(change, actor, now);
-            Ok(value.clone())
-        })
-        .await
-        .map(|seen| seen.value)
+            Ok(value.account.clone())
+        };
+        Ok(self.update(Target::Account(id), true, change).await?.value)
     }
 
     /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
@@ -315,14 +298,6 @@ impl Accounts {
             }
         }
         Ok(AccountPage { accounts, unreadable, total: ids.total, next: ids.next, now })
-    }
-
-    pub async fn contact(&self, id: AccountId) -> Result<ContactStatus> {
-        self.read(id, |value, _| ContactStatus {
-            contact: value.account.contact,
-            last_deliveries: value.outbox.last_deliveries,
-        })
-        .await
     }
 
     /// Replaces the contact. If it is not the expected one, fails with [`Rejection::ContactConflict`].
@@ -480,12 +455,18 @@ impl Accounts {
             if change.is_empty() && !confirm {
                 return Ok(Seen { value: result, now: loaded.now });
             }
-            if let Some(confirmation) = self.store.commit(&change, confirm, deadline).await? {
-                // The next change need not wait for the disk.
-                drop(turn);
-                confirmation.await?;
-                return Ok(Seen { value: result, now: loaded.now });
-            }
+            let committed = match self.store.commit(&change, confirm, deadline).await {
+                Ok(None) => continue,
+                Ok(Some(confirmation)) => {
+                    // The next change need not wait for the disk.
+                    drop(turn);
+                    confirmation.await
+                }
+                Err(error) => Err(error),
+            };
+            // Even after an error, because the change may have been written.
+            change.records.keys().for_each(|key| self.denials.invalidate(&Subject::Key(*key)));
+            return committed.map(|()| Seen { value: result, now: loaded.now });
         }
         Err(out_of_time())
     }

@@ -16,10 +16,8 @@ use crate::accounts::Accounts;
 use crate::announcer::Announcer;
 use crate::api::{self, Context, Guard};
 use crate::config::Config;
-use crate::denial_cache::DenialCache;
 use crate::metrics::Metrics;
 use crate::router::{self, Serve};
-use crate::store::embedded::EmbeddedStore;
 
 /// How often the store's health is copied to /readyz and to the gauges.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);
@@ -66,7 +64,7 @@ impl QuotaService {
             None => Server::bind("quota", config.listen, &kit.serve).await?,
         };
         // The peers are our own services.
-        let server = server.errors(responder(api::DOCS, &HeaderMap::new())).trust(|_| true);
+        let server = server.errors(responder(api::NO_DOCS, &HeaderMap::new())).trust(|_| true);
         let condition = kit.readiness.condition("store");
         let health_report = report_store_health(accounts.clone(), condition, kit.telemetry.meter());
         let mut tasks = JoinSet::new();
@@ -103,24 +101,15 @@ impl QuotaService {
     }
 }
 
-/// The OpenAPI document of the internal API, pretty-printed.
-pub fn document() -> anyhow::Result<String> {
-    let limits = Limits::default();
-    let store = Arc::new(EmbeddedStore::in_memory(limits, Default::default())?);
-    let accounts = Arc::new(Accounts::new(store, Duration::ZERO));
-    let document = router::document(&context(accounts, limits, &Telemetry::detached()).0);
-    Ok(service_kit::json::sorted(&document)?)
-}
-
 /// The context of the API, and the task that announces events to owners.
 fn context(
     accounts: Arc<Accounts>,
     limits: Limits,
     telemetry: &Telemetry,
 ) -> (Arc<Context>, impl Future<Output = ()> + Send + use<>) {
-    let (metrics, denial_cache) = (Metrics::new(&telemetry.meter()), DenialCache::default());
+    let metrics = Metrics::new(&telemetry.meter());
     let (announcer, announcements) = Announcer::new(accounts.clone(), metrics.clone());
-    (Arc::new(Context { accounts, limits, metrics, denial_cache, announcer }), announcements)
+    (Arc::new(Context { accounts, limits, metrics, announcer }), announcements)
 }
 
 async fn wait_for_store(accounts: &Accounts) {
@@ -178,6 +167,7 @@ mod tests {
 
     use super::*;
     use crate::domain::account::Login;
+    use crate::store::embedded::EmbeddedStore;
 
     /// Panics in `sync_data` once `armed` is set.
     #[derive(Debug)]

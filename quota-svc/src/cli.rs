@@ -1,4 +1,4 @@
-//! Runs the server, or a command for operators. All commands except `openapi` call a running quota-svc, so they work with
+//! Runs the server, or a command for operators. All commands call a running quota-svc, so they work with
 //! either store and need no access to the store itself.
 
 mod account;
@@ -23,7 +23,7 @@ use key::KeyCommand;
 use service_kit::command_line::{self, ManualCommand, OutputArgs, short_help};
 use service_kit::{Kit, runtime};
 
-use crate::app::{self, QuotaService};
+use crate::app::QuotaService;
 use crate::config::Config;
 
 /// The flags that `-h` shows: what a first setup and the commands need.
@@ -72,8 +72,6 @@ pub struct Cli {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Print the OpenAPI document of the internal API
-    Openapi,
     #[command(flatten)]
     Client(ClientCommand),
     #[command(flatten)]
@@ -110,7 +108,6 @@ pub fn run(cli: Cli) -> ExitCode {
     let result = runtime::run(&config.serving, async {
         match command {
             None => serve(&config).await,
-            Some(Command::Openapi) => command_line::print(&app::document()?),
             Some(Command::Manual(command)) => command.run::<Cli>(),
             Some(Command::Client(ClientCommand::Key(KeyCommand::Generate { login }))) => {
                 key::generate(&login, output.output)

@@ -8,7 +8,6 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod denial_cache;
-mod direct_router;
 pub mod domain;
 pub mod metrics;
 pub mod router;

@@ -1,26 +1,22 @@
-//! All routes of the internal API, and the middleware around them.
+//! The operations of the internal API by method and path, and the middleware around them.
 
-use std::future::ready;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use poem::endpoint::{BoxEndpoint, DynEndpoint, make_sync};
-use poem::http::{HeaderMap, HeaderName};
-use poem::{Endpoint, EndpointExt, IntoEndpoint, Request, Response, Result, Route};
-use poem_openapi::{OpenApi, OpenApiService};
-use quota_api::TRACE_LINKS;
-use service_kit::error::INTERNAL_ERROR;
-use service_kit::openapi::{self, OpenApiDocument};
-use service_kit::{RequestTelemetry, StaticFile, Telemetry, catch_all, responder};
+use futures_util::future::ready;
+use http::{HeaderMap, HeaderName, Method};
+use poem::endpoint::BoxEndpoint;
+use poem::error::NotFoundError;
+use poem::{Endpoint, EndpointExt, Middleware, Request, Response, Result};
+use quota_api::{BATCH_TYPE, TRACE_LINKS};
+use service_kit::{BodyLimit, OperationName, RequestTelemetry, Telemetry, catch_all, responder};
 
-use crate::api::{
-    AccountsApi, ChargesApi, Context, DOCS, Guard, KeysApi, NoticesApi, OverviewApi, TransferApi,
-    body_limits, examples,
-};
-use crate::direct_router::DirectRouter;
+use crate::api::{ApiError, Context, Guard, KeyQuery, NO_DOCS, PageQuery, reply};
 
-const PREFIX: &str = "/internal/v1";
-const CHARGES: &str = "/internal/v1/charges";
+const PREFIX: &str = "/internal/v1/";
+
+/// Maximum size of a body in bytes. Fits an import of 200 accounts with 10 keys each, and a month of usage for each key.
+const MAX_BODY: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Serve {
@@ -31,96 +27,103 @@ pub enum Serve {
 }
 
 /// The endpoint of the API port.
-///
-/// - `/internal/v1/…`: the API (`api`); with [`Serve::Charges`] only `/internal/v1/charges`
-/// - `/openapi.json`: its document
 pub fn endpoint(
     context: &Arc<Context>,
     serve: Serve,
     guard: Guard,
     telemetry: &Telemetry,
 ) -> BoxEndpoint<'static> {
-    let routes = match serve {
-        Serve::Charges => routes(service(ChargesApi(context.clone()))),
-        Serve::All => routes(service(all_apis(context))),
-    };
-    let charges = body_limits::with_batch_limit(DirectRouter::new(ChargesApi(context.clone()), PREFIX));
+    let operations = Operations { context: context.clone(), serve };
     // The peers are our own services.
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
         .trust_trace_of(|_| true)
         .link_spans_in(HeaderName::from_static(TRACE_LINKS));
-    Root { guard, charges, routes }
-        .with(catch_all(responder(DOCS, &HeaderMap::new())))
+    Guarded { guard, operations: BodyLimit::new(MAX_BODY).transform(operations) }
+        .with(catch_all(responder(NO_DOCS, &HeaderMap::new())))
         .with(request_telemetry)
         .boxed()
 }
 
-/// Rejects what the guard rejects. Dispatches charges directly, because every lookup makes one; everything else goes
-/// through poem's router.
-struct Root<C> {
+/// Rejects what the guard rejects, before a body is read.
+struct Guarded<E> {
     guard: Guard,
-    charges: C,
-    routes: BoxEndpoint<'static>,
+    operations: E,
 }
 
-impl<C: Endpoint<Output = Response>> Endpoint for Root<C> {
+impl<E: Endpoint<Output = Response>> Endpoint for Guarded<E> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
         // Boxed, so that the middleware around this moves a pointer instead of the whole future.
         match self.guard.check(&request) {
             Err(error) => ready(Err(error)).boxed(),
-            Ok(()) if request.uri().path() == CHARGES => self.charges.call(request).boxed(),
-            Ok(()) => DynEndpoint::call(&*self.routes, request),
+            Ok(()) => self.operations.call(request).boxed(),
         }
     }
 }
 
-type AllApis = (ChargesApi, AccountsApi, KeysApi, NoticesApi, TransferApi, OverviewApi);
-
-fn all_apis(context: &Arc<Context>) -> AllApis {
-    let context = || context.clone();
-    let (keys, notices) = (KeysApi(context()), NoticesApi(context()));
-    let (transfer, overview) = (TransferApi(context()), OverviewApi(context()));
-    (ChargesApi(context()), AccountsApi(context()), keys, notices, transfer, overview)
+struct Operations {
+    context: Arc<Context>,
+    serve: Serve,
 }
 
-pub fn document(context: &Arc<Context>) -> String {
-    complete(&service(all_apis(context)))
+impl Endpoint for Operations {
+    type Output = Response;
+
+    async fn call(&self, mut request: Request) -> Result<Response> {
+        let body = request.take_body().into_bytes().await?;
+        let path = request.uri().path().strip_prefix(PREFIX).ok_or(NotFoundError)?;
+        let (name, result) = match (request.method(), path) {
+            (&Method::POST, "charges") => ("chargeBatch", self.charge(&body).await),
+            (&Method::GET, "status") => ("getStatus", Ok(reply(self.context.status()))),
+            _ if self.serve == Serve::Charges => return Err(NotFoundError.into()),
+            // Boxed, because every lookup makes a charge, whose future is smaller.
+            _ => self.other(&request, path, &body).boxed().await?,
+        };
+        let mut response = result.unwrap_or_else(ApiError::into_response);
+        response.set_data(OperationName(name));
+        Ok(response)
+    }
 }
 
-/// Generates the document, with the errors as examples and with the token.
-fn complete<T: OpenApi>(service: &OpenApiService<T, ()>) -> String {
-    let mut document = OpenApiDocument::new(service);
-    document.add_examples(examples());
-    document.set_default_error("internal_error", INTERNAL_ERROR, DOCS);
-    let scheme = serde_json::json!({
-        "type": "http",
-        "scheme": "bearer",
-        "description": "The token in `--quota-token-file`.",
-    });
-    document.require_for_all("token", openapi::to_value(&scheme));
-    document.json()
-}
+impl Operations {
+    async fn charge(&self, body: &[u8]) -> Result<Response, ApiError> {
+        Ok(Response::builder().content_type(BATCH_TYPE).body(self.context.charge_body(body).await?))
+    }
 
-fn service<T: OpenApi + 'static>(apis: T) -> OpenApiService<T, ()> {
-    OpenApiService::new(apis, "quota-svc internal API", "1.1.0")
-        .description("Internal API for accounts, keys and quotas. Listens on loopback by default. Every \
-             request needs `Authorization: Bearer TOKEN`; others get 401 `unauthorized`. Requests with an `Origin` header, and \
-             without `--allow-remote` those for a host that is not loopback, get 403 `forbidden`. A request that is not \
-             valid HTTP or JSON gets 400 `bad_request`.")
-        .contact(openapi::contact(None))
-        .license(openapi::license())
-        .server("http://127.0.0.1:8082")
-        .url_prefix(PREFIX)
-}
-
-fn routes<T: OpenApi + 'static>(service: OpenApiService<T, ()>) -> BoxEndpoint<'static> {
-    let document = StaticFile::new("application/json", complete(&service));
-    let show_document = make_sync(move |request| document.respond(&request));
-    Route::new()
-        .at("/openapi.json", show_document)
-        .nest(PREFIX, body_limits::with_body_limits(service.into_endpoint()))
-        .map_to_response()
-        .boxed()
+    /// The operations that lookup-svc does not call. Fails if there is no such operation, or with an invalid query.
+    async fn other(
+        &self,
+        request: &Request,
+        path: &str,
+        body: &[u8],
+    ) -> Result<(&'static str, Result<Response, ApiError>)> {
+        let context = &self.context;
+        let path: Vec<&str> = path.split('/').collect();
+        let page = || request.params::<PageQuery>();
+        let owner = || request.params::<KeyQuery>().map(|query| query.account);
+        Ok(match (request.method(), &path[..]) {
+            (&Method::POST, ["commands"]) => ("command", context.command(body).await),
+            (&Method::GET, ["accounts"]) => ("listAccounts", context.list_accounts(page()?).await.map(reply)),
+            (&Method::GET, ["accounts", id]) => ("getAccount", context.account(id).await.map(reply)),
+            (&Method::GET, ["accounts", id, "credential"]) => {
+                ("getCredential", context.credential(id).await.map(reply))
+            }
+            (&Method::GET, ["accounts", id, "sessions", session]) => {
+                ("getSession", context.session(id, session).await.map(reply))
+            }
+            (&Method::GET, ["accounts", id, "keys"]) => ("listKeys", context.keys(id).await.map(reply)),
+            (&Method::GET, ["keys", id]) => ("getKey", context.key(id, owner()?).await.map(reply)),
+            (&Method::GET, ["keys", id, "usage"]) => {
+                ("getKeyUsage", context.usage(id, owner()?).await.map(reply))
+            }
+            (&Method::GET, ["keys", id, "events"]) => {
+                ("listKeyEvents", context.events(id, owner()?).await.map(reply))
+            }
+            (&Method::GET, ["overview"]) => ("getOverview", context.overview().await.map(reply)),
+            (&Method::GET, ["counts"]) => ("countKeys", context.count_keys(page()?).await.map(reply)),
+            (&Method::GET, ["export"]) => ("exportAccounts", context.export(page()?).await.map(reply)),
+            _ => return Err(NotFoundError.into()),
+        })
+    }
 }

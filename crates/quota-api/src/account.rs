@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
-use super::{Contact, Event};
+use super::{Contact, ContactStatus, Event};
 
 /// What an account may do in the dashboard. `owner`: manage its own keys. `admin`: manage all accounts, too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Enum, ValueEnum, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub struct Suspension {
 
 /// What admins and the operator have decided about an account, and its history.
 // Stored and exported as a whole.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Standing {
     /// Role of the account.
@@ -42,7 +42,6 @@ pub struct Standing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,
     /// Up to 100 events, newest first.
-    #[oai(default)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Event>,
 }
@@ -86,7 +85,7 @@ pub enum AccountAction {
 }
 
 /// An account to create.
-#[derive(Debug, Clone, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewAccount {
     /// Login of the account: 1 to 254 characters, without whitespace, control characters or invisible characters.
@@ -98,7 +97,7 @@ pub struct NewAccount {
 }
 
 /// An account with its credential, as it is stored and exported.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAccount {
     /// Login of the account, in lowercase.
     pub login: String,
@@ -111,11 +110,9 @@ pub struct StoredAccount {
     #[serde(default)]
     pub credential_version: u32,
     /// Where the owner wants to be told about its keys. Absent if nowhere.
-    #[oai(default)]
     #[serde(default, skip_serializing_if = "Contact::is_empty")]
     pub contact: Contact,
     /// Role, suspension and history. Absent for an owner without any.
-    #[oai(default)]
     #[serde(default, skip_serializing_if = "Standing::is_default")]
     pub standing: Standing,
 }
@@ -145,6 +142,15 @@ pub struct Account {
     /// Present while the account is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,
+}
+
+/// An account with its contact and its history.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AccountDetails {
+    pub account: Account,
+    pub contact: ContactStatus,
+    /// What admins and the operator did with the account in the last 31 days, newest first.
+    pub events: Vec<Event>,
 }
 
 /// A page of accounts.
@@ -216,7 +222,7 @@ impl AddAssign for UsageCount {
 }
 
 /// An account's credential and its version.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
     /// Opaque secret of the account. Absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -226,7 +232,7 @@ pub struct Credential {
 }
 
 /// A new credential for an account.
-#[derive(Debug, Clone, Default, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetCredential {
     /// Opaque secret of the account: 1 to 4,096 bytes, stored unchanged.
@@ -246,7 +252,7 @@ pub struct SetCredential {
 }
 
 /// A session to create.
-#[derive(Debug, Clone, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
     /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
@@ -255,16 +261,6 @@ pub struct NewSession {
     pub ttl_seconds: u32,
     /// Credential that the password was checked against. If given, the request fails with 409 if the current credential
     /// differs: the password was changed, or the account was deleted and registered again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expected_credential: Option<String>,
-}
-
-/// The deletion of an account.
-#[derive(Debug, Clone, Object, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct AccountDeletion {
-    /// Credential that the owner's password was checked against. If given, the request fails with 409 if the current
-    /// credential differs: the password was changed, or the account was deleted and registered again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_credential: Option<String>,
 }

@@ -1,7 +1,6 @@
 //! Charges and verdicts, the limits, and the state of quota-svc.
 
 use api_key::KeyDigest;
-use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
 use sha2::{Digest, Sha256};
@@ -122,7 +121,7 @@ impl Exceeded {
 }
 
 /// The state of quota-svc.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// Why the store can't process charges and changes now. Absent if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -132,7 +131,7 @@ pub struct Status {
 }
 
 /// The limits that a quota-svc applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Requests per day (UTC) for keys without their own limit.
     pub daily: u32,

@@ -1,6 +1,5 @@
 //! Keys with their settings, state, usage and events.
 
-use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
 use clap::ValueEnum;
@@ -56,8 +55,8 @@ base::names!(KeyState: Active => "active", Paused => "paused", Inactive => "inac
 
 /// A change of a key's state. `resume`: a paused key becomes active. `deactivate`: the key becomes inactive.
 /// `reactivate`: an inactive key becomes active.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Enum)]
-#[oai(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum StateChange {
     Resume,
     Deactivate,
@@ -207,11 +206,10 @@ fn checked_name(text: &str) -> Result<String, SettingsError> {
 }
 
 /// A key to create.
-#[derive(Debug, Clone, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
     /// What the owner chooses.
-    #[oai(flatten)]
     #[serde(flatten)]
     pub settings: KeySettings,
     /// Daily limit, at least 1. If absent, the service's default applies.
@@ -342,7 +340,8 @@ pub struct Usage {
 }
 
 /// Who makes a change. The reason of the change's event names the actor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Actor {
     /// The owner of the account, in the dashboard.
     Owner,
@@ -352,18 +351,6 @@ pub enum Actor {
     System,
     /// An admin with this login, in the dashboard.
     Admin(String),
-}
-
-/// As in the query of a request: `owner`, `operator`, `system`, or `admin:LOGIN`.
-impl fmt::Display for Actor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Owner => f.write_str("owner"),
-            Self::Operator => f.write_str("operator"),
-            Self::System => f.write_str("system"),
-            Self::Admin(login) => write!(f, "admin:{login}"),
-        }
-    }
 }
 
 /// Kind of an event.

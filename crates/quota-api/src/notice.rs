@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use poem_openapi::{Enum, Object};
+use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
 /// Kind of a notice. `key.paused`: the key exceeded the burst limit. `key.daily_limit`: the key's first request over the
 /// daily limit was denied today. `key.expiring`: the key expires in 7 days or less, or in a day or less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NoticeKind {
-    #[oai(rename = "key.paused")]
     #[serde(rename = "key.paused")]
     KeyPaused,
-    #[oai(rename = "key.daily_limit")]
     #[serde(rename = "key.daily_limit")]
     KeyDailyLimit,
-    #[oai(rename = "key.expiring")]
     #[serde(rename = "key.expiring")]
     KeyExpiring,
 }
@@ -23,8 +20,7 @@ pub enum NoticeKind {
 base::names!(NoticeKind: KeyPaused => "key.paused", KeyDailyLimit => "key.daily_limit", KeyExpiring => "key.expiring");
 
 /// How a notice reaches its owner.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
-#[oai(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
     Webhook,
@@ -35,7 +31,7 @@ base::names!(Channel: Webhook => "webhook", Mail => "mail");
 
 /// What happened to a key.
 // The same event always has the same fields, so the outbox recognizes a repeat.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Notice {
     /// Kind of the notice.
@@ -51,7 +47,7 @@ pub struct Notice {
 
 /// The oldest notice of an account in a channel, claimed by a process that delivers it. Other processes get it again after 60 seconds,
 /// unless the result is reported first.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimedNotice {
     /// ID of the account.
     pub account: String,
@@ -65,15 +61,8 @@ pub struct ClaimedNotice {
     pub attempts: u32,
 }
 
-/// Notices to deliver.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-pub struct ClaimedNotices {
-    /// At most one per account and channel.
-    pub notices: Vec<ClaimedNotice>,
-}
-
 /// Result of an attempt to deliver a notice.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoticeResult {
     /// ID of the account.
@@ -102,7 +91,7 @@ pub struct Delivery {
 }
 
 /// Where an account's owner wants to be told about its keys.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contact {
     /// Webhook of the account. Absent if it has none.
@@ -132,7 +121,7 @@ impl Contact {
 }
 
 /// A webhook.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Webhook {
     /// URL that notices are sent to.
@@ -144,7 +133,7 @@ pub struct Webhook {
 }
 
 /// A mail address.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mail {
     /// The address.
@@ -155,18 +144,8 @@ pub struct Mail {
     pub notices: bool,
 }
 
-/// A change of an account's contact.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SetContact {
-    /// The contact that is replaced. If the account has another one by now, nothing is changed.
-    pub expected: Contact,
-    /// The new contact.
-    pub contact: Contact,
-}
-
 /// An account's contact and the last deliveries.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContactStatus {
     /// Where the owner wants to be told.
     pub contact: Contact,

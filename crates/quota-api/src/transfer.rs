@@ -2,13 +2,12 @@
 
 use std::ops::AddAssign;
 
-use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
 use super::{DayUsage, KeySettings, KeyState, StoredAccount};
 
 /// A key in an export.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedKey {
     /// SHA-256 of the API key: 64 lowercase hexadecimal digits.
@@ -16,7 +15,6 @@ pub struct ExportedKey {
     /// First and last characters of the key, as in `ipl_abcd…wxyz`.
     pub hint: String,
     /// Name and scope.
-    #[oai(flatten)]
     #[serde(flatten)]
     pub settings: KeySettings,
     /// State of the key.
@@ -34,20 +32,18 @@ pub struct ExportedKey {
 }
 
 /// An account in an export, with its credential and its keys: one line of an export file.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedAccount {
     /// The account itself.
-    #[oai(flatten)]
     #[serde(flatten)]
     pub account: StoredAccount,
     /// Keys of the account, at most 10.
-    #[oai(validator(max_items = 10))]
     pub keys: Vec<ExportedKey>,
 }
 
 /// A page of an export.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportPage {
     /// Accounts on this page.
     pub accounts: Vec<ExportedAccount>,
@@ -56,15 +52,13 @@ pub struct ExportPage {
     /// `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
-    /// Accounts and keys that can't be read, and are not in this page. Only with `skip_unreadable`. Absent if there are
-    /// none.
-    #[oai(default)]
+    /// Accounts and keys that can't be read, and are not in `accounts`. Absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOut>,
 }
 
 /// An account or a key that an export left out, because its stored data can't be read.
-#[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
     /// ID of the account.
     pub account: String,
@@ -76,16 +70,15 @@ pub struct LeftOut {
 }
 
 /// Accounts to import.
-#[derive(Debug, Clone, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImportRequest {
     /// 1 to 200 accounts.
-    #[oai(validator(min_items = 1, max_items = 200))]
     pub accounts: Vec<ExportedAccount>,
 }
 
 /// Result of an import.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Object, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportReport {
     /// Accounts that were created.
     pub accounts_created: u64,

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, Method};
 use reqwest::{RequestBuilder, Url};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::sleep;
 
@@ -19,11 +18,11 @@ use crate::error::{ClientError, Result, found};
 use crate::token::QuotaToken;
 use charge_calls::{ChargeCalls, ChargeTarget, parse_verdicts};
 use quota_api::{
-    Account, AccountChange, AccountDeletion, AccountPage, Actor, BATCH_TYPE, Charge, ClaimedNotice,
-    ClaimedNotices, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
-    ImportRequest, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey, Rotation,
-    SetContact, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount,
-    Verdict, encode_charges,
+    Account, AccountChange, AccountDetails, AccountPage, Actor, BATCH_TYPE, Charge, ClaimedNotice, Command,
+    CommandRequest, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
+    ImportRequest, KeyCommand, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
+    Rotation, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount, Verdict,
+    encode_charges,
 };
 
 /// Maximum response size in bytes. The largest response is a page of an export.
@@ -47,8 +46,8 @@ pub struct QuotaClient {
     charges: ChargeTarget,
     timeout: Duration,
     token: Option<QuotaToken>,
-    /// As in the query of a request.
-    actor: String,
+    /// Who makes the changes.
+    actor: Actor,
     inject_context: Option<fn(&mut HeaderMap)>,
     deadline: Option<fn() -> Option<Instant>>,
 }
@@ -73,7 +72,7 @@ impl QuotaClient {
             base: Arc::new(base),
             timeout,
             token: None,
-            actor: Actor::Operator.to_string(),
+            actor: Actor::Operator,
             inject_context: None,
             deadline: None,
         })
@@ -88,7 +87,7 @@ impl QuotaClient {
     /// Names who makes the changes of this client, if it is not the operator. The events of the changed keys record it.
     #[must_use]
     pub fn acting_as(self, actor: Actor) -> Self {
-        Self { actor: actor.to_string(), ..self }
+        Self { actor, ..self }
     }
 
     /// Adds headers to each request, on behalf of the request that its caller handles: its ID and its trace context. Not to
@@ -170,14 +169,21 @@ impl QuotaClient {
         self.send_and_parse(self.request(Method::GET, path, query)?).await
     }
 
-    async fn send_json<T: DeserializeOwned>(
+    /// Gives a command. Its variant names the type of the response.
+    async fn command<T: DeserializeOwned>(&self, command: Command) -> Result<T> {
+        let request = CommandRequest { actor: self.actor.clone(), command };
+        self.send_and_parse(self.request(Method::POST, &["commands"], &[])?.json(&request)).await
+    }
+
+    /// Changes a key. If `account` is given, it must be the key's account.
+    async fn key_command<T: DeserializeOwned>(
         &self,
-        method: Method,
-        path: &[&str],
-        query: Query<'_>,
-        body: &impl Serialize,
+        id: &str,
+        account: Option<&str>,
+        change: KeyCommand,
     ) -> Result<T> {
-        self.send_and_parse(self.request(method, path, query)?.json(body)).await
+        let (id, account) = (id.to_owned(), account.map(str::to_owned));
+        self.command(Command::ChangeKey { id, account, change }).await
     }
 
     async fn send_and_parse<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
@@ -199,7 +205,7 @@ impl QuotaClient {
 
     /// Creates an account. Fails with `account_exists` if the login is taken.
     pub async fn create_account(&self, account: &NewAccount) -> Result<Account> {
-        self.send_json(Method::POST, &["accounts"], &[], account).await
+        self.command(Command::CreateAccount(account.clone())).await
     }
 
     pub async fn find_account(&self, login: &str) -> Result<Option<Account>> {
@@ -209,18 +215,31 @@ impl QuotaClient {
 
     /// Lists a page of about `limit` accounts. `cursor` is the `next` of the previous page.
     pub async fn list_accounts(&self, cursor: Option<&str>, limit: u32) -> Result<AccountPage> {
-        self.page(&["accounts"], cursor, limit, &[]).await
+        self.page("accounts", cursor, limit).await
     }
 
     /// Returns an account by its ID. Fails with `account_not_found` if there is none.
     pub async fn account(&self, id: &str) -> Result<Account> {
+        Ok(self.account_details(id).await?.account)
+    }
+
+    async fn account_details(&self, id: &str) -> Result<AccountDetails> {
         self.get(&["accounts", id], &[]).await
+    }
+
+    /// Lists the account's events, newest first.
+    pub async fn account_events(&self, id: &str) -> Result<EventList> {
+        Ok(EventList { events: self.account_details(id).await?.events })
+    }
+
+    pub async fn contact(&self, account: &str) -> Result<ContactStatus> {
+        Ok(self.account_details(account).await?.contact)
     }
 
     /// Deletes an account with its keys and sessions. Fails with `version_conflict` if the expected credential is outdated.
     pub async fn delete_account(&self, id: &str, expected: Option<&str>) -> Result<()> {
-        let deletion = AccountDeletion { expected_credential: expected.map(str::to_owned) };
-        self.send_json(Method::POST, &["accounts", id, "deletion"], &[], &deletion).await
+        let (account, expected_credential) = (id.to_owned(), expected.map(str::to_owned));
+        self.command(Command::DeleteAccount { account, expected_credential }).await
     }
 
     pub async fn credential(&self, account: &str) -> Result<Credential> {
@@ -230,12 +249,12 @@ impl QuotaClient {
     /// Replaces the credential and revokes all sessions except `keep_session`. Fails with `version_conflict` after a
     /// concurrent change.
     pub async fn set_credential(&self, account: &str, change: &SetCredential) -> Result<Credential> {
-        self.send_json(Method::PUT, &["accounts", account, "credential"], &[], change).await
+        self.command(Command::SetCredential { account: account.to_owned(), change: change.clone() }).await
     }
 
     /// Stores a session of an account. Fails with `version_conflict` if `expected_credential` is outdated.
     pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<()> {
-        self.send_json(Method::POST, &["accounts", account, "sessions"], &[], session).await
+        self.command(Command::AddSession { account: account.to_owned(), session: session.clone() }).await
     }
 
     /// Returns the account of a session; `None` if the session or the account does not exist, or the session has expired.
@@ -245,91 +264,18 @@ impl QuotaClient {
 
     /// Succeeds even if the session is no longer active.
     pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<()> {
-        let request = self.request(Method::DELETE, &["accounts", account, "sessions", id_sha256], &[])?;
-        found(self.send(request).await).map(drop)
-    }
-}
-
-/// Keys. If `account` is given, calls for a key of another account fail with `key_not_found`.
-impl QuotaClient {
-    /// Lists the account's keys, oldest first.
-    pub async fn keys(&self, account: &str) -> Result<KeyList> {
-        self.get(&["accounts", account, "keys"], &[]).await
-    }
-
-    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
-    pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey> {
-        self.send_json(Method::POST, &["accounts", account, "keys"], &self.change_query(None), key).await
-    }
-
-    /// Replaces a key by a copy with a new secret.
-    pub async fn rotate_key(
-        &self,
-        id: &str,
-        account: Option<&str>,
-        rotation: &Rotation,
-    ) -> Result<CreatedKey> {
-        self.send_json(Method::POST, &["keys", id, "rotate"], &self.change_query(account), rotation).await
-    }
-
-    pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey> {
-        self.get(&["keys", id], account_query(&account).as_slice()).await
-    }
-
-    pub async fn change_key(
-        &self,
-        id: &str,
-        account: Option<&str>,
-        change: &SettingsChange,
-    ) -> Result<OwnedKey> {
-        self.send_json(Method::PATCH, &["keys", id], &self.change_query(account), change).await
-    }
-
-    /// Resumes, deactivates or reactivates a key. Fails with `key_inactive` or `key_paused` if its state does not allow it.
-    pub async fn change_state(
-        &self,
-        id: &str,
-        account: Option<&str>,
-        change: StateChange,
-    ) -> Result<OwnedKey> {
-        let path = ["keys", id, change.as_str()];
-        self.send_and_parse(self.request(Method::POST, &path, &self.change_query(account))?).await
-    }
-
-    /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
-    pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey> {
-        self.send_json(Method::PUT, &["keys", id, "daily-limit"], &self.change_query(None), limit).await
-    }
-
-    /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
-    pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<()> {
-        let query = account_query(&account);
-        self.send(self.request(Method::DELETE, &["keys", id], query.as_slice())?).await.map(drop)
-    }
-
-    pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage> {
-        self.get(&["keys", id, "usage"], account_query(&account).as_slice()).await
-    }
-
-    /// Lists the key's events, newest first.
-    pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList> {
-        self.get(&["keys", id, "events"], account_query(&account).as_slice()).await
-    }
-
-    /// Query parameters of a change that is recorded as an event of the key: the account that must own the key, if given,
-    /// and who makes the change.
-    fn change_query<'a>(&'a self, account: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
-        account_query(&account).into_iter().chain([("actor", &*self.actor)]).collect()
+        let (account, session) = (account.to_owned(), id_sha256.to_owned());
+        found(self.command(Command::RevokeSession { account, session }).await).map(|_: Option<()>| ())
     }
 
     /// Suspends, restores or signs out an account, or changes its role.
     pub async fn change_account(&self, id: &str, change: &AccountChange) -> Result<Account> {
-        self.send_json(Method::POST, &["accounts", id, "changes"], &self.change_query(None), change).await
+        self.command(Command::ChangeAccount { account: id.to_owned(), change: change.clone() }).await
     }
 
-    /// Lists the account's events, newest first.
-    pub async fn account_events(&self, id: &str) -> Result<EventList> {
-        self.get(&["accounts", id, "events"], &[]).await
+    /// Replaces the contact. Fails with `contact_conflict` if it is not `expected` anymore.
+    pub async fn set_contact(&self, account: &str, expected: Contact, contact: Contact) -> Result<()> {
+        self.command(Command::SetContact { account: account.to_owned(), expected, contact }).await
     }
 
     pub async fn overview(&self) -> Result<Overview> {
@@ -345,52 +291,100 @@ impl QuotaClient {
     /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the
     /// previous page. Accounts and keys that can't be read are left out and named in `left_out`.
     pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage> {
-        self.page(&["export"], cursor, limit, &[("skip_unreadable", "true")]).await
-    }
-
-    /// Claims up to `limit` notices for delivery.
-    pub async fn claim_notices(&self, limit: u32) -> Result<Vec<ClaimedNotice>> {
-        let limit = limit.to_string();
-        let request = self.request(Method::POST, &["notices", "claims"], &[("limit", &limit)])?;
-        Ok(self.send_and_parse::<ClaimedNotices>(request).await?.notices)
-    }
-
-    /// Reports the result of a delivery.
-    pub async fn report_notice(&self, result: &NoticeResult) -> Result<()> {
-        self.send_json(Method::POST, &["notices", "results"], &[], result).await
-    }
-
-    pub async fn contact(&self, account: &str) -> Result<ContactStatus> {
-        self.get(&["accounts", account, "contact"], &[]).await
-    }
-
-    /// Replaces the contact. Fails with `contact_conflict` if it is not `expected` anymore.
-    pub async fn set_contact(&self, account: &str, expected: Contact, contact: Contact) -> Result<()> {
-        let change = SetContact { expected, contact };
-        self.send_json(Method::PUT, &["accounts", account, "contact"], &[], &change).await
+        self.page("export", cursor, limit).await
     }
 
     /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.
     pub async fn import(&self, accounts: &ImportRequest) -> Result<ImportReport> {
-        self.send_json(Method::POST, &["import"], &[], accounts).await
+        self.command(Command::Import(accounts.clone())).await
     }
 
-    async fn page<T: DeserializeOwned>(
-        &self,
-        path: &[&str],
-        cursor: Option<&str>,
-        limit: u32,
-        more: Query<'_>,
-    ) -> Result<T> {
+    /// Claims up to `limit` notices for delivery.
+    pub async fn claim_notices(&self, limit: u32) -> Result<Vec<ClaimedNotice>> {
+        self.command(Command::ClaimNotices { limit }).await
+    }
+
+    /// Reports the result of a delivery.
+    pub async fn report_notice(&self, result: &NoticeResult) -> Result<()> {
+        self.command(Command::FinishNotice(result.clone())).await
+    }
+
+    async fn page<T: DeserializeOwned>(&self, path: &str, cursor: Option<&str>, limit: u32) -> Result<T> {
         let limit = limit.to_string();
-        let mut query = [&[("limit", limit.as_str())], more].concat();
+        let mut query = vec![("limit", &*limit)];
         query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        self.get(path, &query).await
+        self.get(&[path], &query).await
     }
 }
 
-fn account_query<'a>(account: &Option<&'a str>) -> Option<(&'static str, &'a str)> {
-    account.map(|account| ("account", account))
+/// Keys. If `account` is given, calls for a key of another account fail with `key_not_found`.
+impl QuotaClient {
+    /// Lists the account's keys, oldest first.
+    pub async fn keys(&self, account: &str) -> Result<KeyList> {
+        self.get(&["accounts", account, "keys"], &[]).await
+    }
+
+    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
+    pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey> {
+        self.command(Command::CreateKey { account: account.to_owned(), key: key.clone() }).await
+    }
+
+    pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey> {
+        self.get_of_key(&["keys", id], account).await
+    }
+
+    pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage> {
+        self.get_of_key(&["keys", id, "usage"], account).await
+    }
+
+    /// Lists the key's events, newest first.
+    pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList> {
+        self.get_of_key(&["keys", id, "events"], account).await
+    }
+
+    async fn get_of_key<T: DeserializeOwned>(&self, path: &[&str], account: Option<&str>) -> Result<T> {
+        let query = account.map(|account| ("account", account));
+        self.get(path, query.as_slice()).await
+    }
+
+    /// Replaces a key by a copy with a new secret.
+    pub async fn rotate_key(
+        &self,
+        id: &str,
+        account: Option<&str>,
+        rotation: &Rotation,
+    ) -> Result<CreatedKey> {
+        self.key_command(id, account, KeyCommand::Rotate(rotation.clone())).await
+    }
+
+    pub async fn change_key(
+        &self,
+        id: &str,
+        account: Option<&str>,
+        change: &SettingsChange,
+    ) -> Result<OwnedKey> {
+        self.key_command(id, account, KeyCommand::SetSettings(change.clone())).await
+    }
+
+    /// Resumes, deactivates or reactivates a key. Fails with `key_inactive` or `key_paused` if its state does not allow it.
+    pub async fn change_state(
+        &self,
+        id: &str,
+        account: Option<&str>,
+        change: StateChange,
+    ) -> Result<OwnedKey> {
+        self.key_command(id, account, KeyCommand::SetState(change)).await
+    }
+
+    /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
+    pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey> {
+        self.key_command(id, None, KeyCommand::SetDailyLimit(limit.clone())).await
+    }
+
+    /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
+    pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<()> {
+        self.key_command(id, account, KeyCommand::Delete).await
+    }
 }
 
 fn is_unauthorized<T>(result: &Result<T>) -> bool {

@@ -27,6 +27,7 @@ pub struct ErrorBody {
     /// What happened and what to do about it.
     pub message: String,
     /// Link to the documentation of this error.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub docs: String,
     /// Where to request a higher limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,15 +38,10 @@ pub struct ErrorBody {
 }
 
 impl ErrorBody {
-    /// Creates a body that links to the section of `docs_url` named after the code.
+    /// Creates a body that links to the section of `docs_url` named after the code, or to nothing if that is empty.
     pub fn new(code: &str, message: impl Into<String>, docs_url: &str) -> Self {
-        Self {
-            error: code.to_owned(),
-            message: message.into(),
-            docs: format!("{docs_url}#{code}"),
-            enterprise: None,
-            signup: None,
-        }
+        let docs = if docs_url.is_empty() { String::new() } else { format!("{docs_url}#{code}") };
+        Self { error: code.to_owned(), message: message.into(), docs, enterprise: None, signup: None }
     }
 }
 

@@ -31,10 +31,10 @@ const OTHER: &str = "other";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
-/// The operation name that [`named`] attaches to its responses. To those of OpenAPI operations, poem-openapi attaches an
+/// The name of an operation in metrics and traces, as data of its responses. To those of OpenAPI operations, poem-openapi attaches an
 /// `OperationId`.
 #[derive(Clone, Copy, Debug)]
-struct OperationName(&'static str);
+pub struct OperationName(pub &'static str);
 
 /// An endpoint that has this operation name in metrics and traces, for a route that is not an OpenAPI operation.
 pub fn named(

@@ -51,7 +51,8 @@ pub enum ApiError {
         #[oai(header = "Retry-After")]
         u64,
     ),
-    /// Unexpected error: `internal_error`. The server's log has the details.
+    /// Unexpected error (`internal_error`), or stored data that can't be read (`unreadable_key`, `unreadable_account`). The
+    /// server's log has the details.
     #[oai(status = 500)]
     Internal(Body),
     /// The key store is unavailable, or too many sign-ins are in progress: `unavailable`. Retry in a few seconds. If a
@@ -160,7 +161,7 @@ const INTERNAL: ErrorParts<'_> = (500, "internal_error", Cow::Borrowed(INTERNAL_
 fn quota_parts<'a>(code: &'a str, message: &'a str) -> ErrorParts<'a> {
     let (status, code, message) = match code {
         // The account was deleted in another session.
-        "account_not_found" => return parts(&AccountError::Unauthenticated),
+        "account_not_found" | "session_not_found" => return parts(&AccountError::Unauthenticated),
         "key_not_found" | "not_found" => {
             (404, "key_not_found", "This key does not exist, or belongs to another account.")
         }
@@ -174,6 +175,17 @@ fn quota_parts<'a>(code: &'a str, message: &'a str) -> ErrorParts<'a> {
         "key_paused" => (409, code, "This key is paused, not deactivated. Resume it instead."),
         "version_conflict" => (409, code, "The password was changed in the meantime. Sign in again."),
         "contact_conflict" => (409, code, "These settings were changed in the meantime. Reload the page."),
+        "unreadable_key" => (
+            500,
+            code,
+            "The data of this key can't be read. Delete the key, or ask the operator to restore the store from a backup.",
+        ),
+        "unreadable_account" => (
+            500,
+            code,
+            "The data of this account can't be read. Ask the operator to delete the account, or to restore the store from a \
+             backup.",
+        ),
         "store_unavailable" => return UNAVAILABLE,
         "not_confirmed" => (
             503,
@@ -249,6 +261,8 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["setWebhook", "testWebhook"], AccountError::WebhooksDisabled),
         (&["replaceWebhookSecret", "testWebhook"], AccountError::NoWebhook),
         (&[], throttled.into()),
+        (&["changeKey", "resumeKey"], quota("unreadable_key", "")),
+        (&["getAccount"], quota("unreadable_account", "")),
         (&[], quota("store_unavailable", "")),
         (&[], quota("not_confirmed", "")),
     ];
@@ -269,12 +283,22 @@ fn example<'a>(operations: &'a [&'a str], parts: ErrorParts<'a>, docs_url: &str)
 
 #[cfg(test)]
 mod tests {
+    use quota_client::wire::RejectionCode;
+
     use super::*;
 
     fn code_and_message(error: ClientError) -> (String, String) {
         match api_error(error.into(), "https://docs.example") {
             ApiError::Unavailable(SerdeJson(body)) => (body.error, body.message),
             other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn rejection_keeps_its_meaning() {
+        for code in RejectionCode::ALL {
+            let (status, shown, message) = quota_parts(code.as_str(), "The message of quota-svc.");
+            assert!(!message.is_empty() && message != INTERNAL_ERROR, "{code:?}: {status} {shown}");
         }
     }
 

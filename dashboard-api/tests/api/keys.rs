@@ -147,7 +147,7 @@ async fn unreadable_key_is_listed_and_can_be_deleted_by_its_owner() {
     assert_eq!((keys.len(), &keys[0]["id"]), (1, &json!(good)));
     let unreadable = &listed.body["unreadable"][0];
     assert_eq!((&unreadable["id"], &unreadable["name"]), (&json!(bad), &json!("bad")), "{unreadable}");
-    assert_eq!(ada.get(&format!("/keys/{bad}")).await.status_and_code(), "500 internal_error");
+    assert_eq!(ada.get(&format!("/keys/{bad}")).await.status_and_code(), "500 unreadable_key");
     assert_eq!(eve.delete(&format!("/keys/{bad}")).await.status_and_code(), "404 key_not_found");
     assert_eq!(ada.delete(&format!("/keys/{bad}")).await.status, 204);
     assert_eq!(ada.get("/keys").await.body.get("unreadable"), None);

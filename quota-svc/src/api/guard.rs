@@ -9,7 +9,7 @@ use poem::{Error, Request, Response, Result};
 use quota_client::QuotaToken;
 use service_kit::ErrorBody;
 
-use super::DOCS;
+use super::NO_DOCS;
 
 #[derive(Debug)]
 pub struct Guard {
@@ -38,13 +38,13 @@ impl Guard {
 fn unauthorized() -> Response {
     let message =
         "The token of this quota-svc is missing or wrong. Set --quota-token-file to the file with its token.";
-    let body = ErrorBody::new("unauthorized", message, DOCS);
+    let body = ErrorBody::new("unauthorized", message, NO_DOCS);
     let mut response = service_kit::error::response(StatusCode::UNAUTHORIZED, &body);
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }
 
 fn forbidden(reason: &str) -> Error {
-    let body = ErrorBody::new("forbidden", reason, DOCS);
+    let body = ErrorBody::new("forbidden", reason, NO_DOCS);
     Error::from_response(service_kit::error::response(StatusCode::FORBIDDEN, &body))
 }

@@ -138,7 +138,7 @@ impl CliContext {
                  the one next to lookup-svc, accepts no commands. Use the quota-svc of dashboard-api: run the command \
                  there, or set --quota-url"
                 .to_owned(),
-            _ => format!("quota-svc returned an error: {message}"),
+            _ => message.to_owned(),
         }
     }
 
@@ -177,6 +177,8 @@ fn without_password(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use quota_api::RejectionCode;
+
     use super::*;
 
     fn context() -> CliContext {
@@ -202,6 +204,13 @@ mod tests {
         );
         assert!(message("unauthorized", ErrorContext::Other).contains("--quota-token-file"));
         assert!(message("not_found", ErrorContext::Other).contains("--serve charges"));
-        assert_eq!(message("invalid_name", ErrorContext::Key("ab")), "quota-svc returned an error: Reason.");
+        let contexts = [ErrorContext::Key("ab"), ErrorContext::Account("ada"), ErrorContext::Other];
+        for (code, error_context) in
+            RejectionCode::ALL.iter().flat_map(|code| contexts.map(|each| (code, each)))
+        {
+            let shown = message(code.as_str(), error_context);
+            let is_specific = ["account ada", "no key with ID ab"].iter().any(|text| shown.contains(text));
+            assert!(is_specific || shown.contains("Reason."), "{code:?}: {shown}");
+        }
     }
 }

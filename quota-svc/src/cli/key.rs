@@ -6,10 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Context as _;
 use api_key::ApiKey;
 use base::flags::parse_duration;
-use poem_openapi::types::MaybeUndefined;
 use quota_api::{
-    KeyList, KeySettings, KeyState, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit, SettingsChange,
-    StateChange,
+    KeyList, KeySettings, KeyState, MaybeUndefined, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit,
+    SettingsChange, StateChange,
 };
 use quota_client::ClientError;
 use serde_json::json;

@@ -49,8 +49,10 @@ pub fn pause_reason(burst_limit: u16) -> String {
 /// Appends who acted to an event's reason. It comes last, so that a key's name can't imitate it.
 pub fn with_actor(reason: &str, actor: &Actor) -> String {
     match actor {
+        Actor::Owner => format!("{reason} (by the owner)"),
+        Actor::Operator => format!("{reason} (by the operator)"),
+        Actor::System => format!("{reason} (by the system)"),
         Actor::Admin(login) => format!("{reason} (by admin {login})"),
-        other => format!("{reason} (by the {other})"),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Why a rule refuses a change.
 
+use quota_api::{RejectionCode, SettingsError};
+
 use super::id::{AccountId, KeyId};
 
 /// A rule that refuses a change, or stored data that does not permit it.
@@ -26,10 +28,31 @@ pub enum Rejection {
     KeyInactive,
     #[error("a paused key can't be reactivated: resume it")]
     KeyPaused,
+    #[error("{}", SettingsError::Expiry)]
+    InvalidExpiry,
     /// The data of the key is damaged, or in a format that this version does not support. The key can be deleted.
     #[error("key {id} can't be read: {reason}")]
     UnreadableKey { id: KeyId, reason: String },
     /// Like `UnreadableKey`, for the data of one account. The account can be deleted.
     #[error("account {0} can't be read")]
     UnreadableAccount(AccountId),
+}
+
+impl Rejection {
+    pub fn code(&self) -> RejectionCode {
+        match self {
+            Self::AccountExists => RejectionCode::AccountExists,
+            Self::AccountNotFound => RejectionCode::AccountNotFound,
+            Self::KeyNotFound => RejectionCode::KeyNotFound,
+            Self::SessionNotFound => RejectionCode::SessionNotFound,
+            Self::KeyLimitReached => RejectionCode::KeyLimitReached,
+            Self::CredentialConflict => RejectionCode::VersionConflict,
+            Self::ContactConflict => RejectionCode::ContactConflict,
+            Self::KeyInactive => RejectionCode::KeyInactive,
+            Self::KeyPaused => RejectionCode::KeyPaused,
+            Self::InvalidExpiry => RejectionCode::InvalidExpiry,
+            Self::UnreadableKey { .. } => RejectionCode::UnreadableKey,
+            Self::UnreadableAccount(_) => RejectionCode::UnreadableAccount,
+        }
+    }
 }

@@ -1,6 +1,5 @@
-//! quota-svc without other services: its stores, its commands and its API document.
+//! quota-svc without other services: its stores and its commands.
 
 mod cli_commands;
 mod contract;
-mod document;
 mod model;

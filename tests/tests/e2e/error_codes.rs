@@ -1,5 +1,4 @@
-//! Every error code has a section at the place that its `docs` link names: in /docs of lookup-svc, and for quota-svc in
-//! its OpenAPI document.
+//! Every error code of the public services has a section at the place that its `docs` link names: in /docs of lookup-svc.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -12,8 +11,6 @@ use testkit::tools::project_root;
 
 /// What precedes a code in the sources.
 const MARKERS: [&str; 4] = ["ErrorBody::new(", "body(", "const CODE: &str = ", "const WRONG_HOST: &str = "];
-/// The same in the error enums of quota-svc.
-const ENUM_MARKERS: [&str; 6] = ["=> ", "=> (400, ", "=> (404, ", "=> (409, ", "=> (500, ", "=> (503, "];
 
 /// The codes in the sources below a directory.
 fn codes_in_sources(dir: &Path, markers: &[&str]) -> BTreeSet<String> {
@@ -73,18 +70,4 @@ fn every_code_of_the_public_services_has_a_section_in_docs() {
     }
     let missing: Vec<_> = codes.iter().filter(|code| !page.contains(&format!("id=\"{code}\""))).collect();
     assert!(missing.is_empty(), "no section in docs.html: {missing:?}");
-}
-
-#[test]
-fn every_code_of_quota_svc_is_in_its_document() {
-    let document = read("openapi/quota-svc.json");
-    let sources = project_root().join("quota-svc/src/api");
-    let codes = codes_in_sources(&sources, &[&MARKERS[..], &ENUM_MARKERS].concat());
-    for known in ["account_exists", "unauthorized", "forbidden", "batch_too_large"] {
-        assert!(codes.contains(known), "{known} is not found: has the code that this test searches changed?");
-    }
-    let examples = codes_in_examples(&document);
-    let described = |code: &String| examples.contains(code) || document.contains(&format!("`{code}`"));
-    let missing: Vec<_> = codes.iter().filter(|code| !described(code)).collect();
-    assert!(missing.is_empty(), "not in openapi/quota-svc.json: {missing:?}");
 }

@@ -88,9 +88,7 @@ async fn invalid_batch_gets_400_and_charges_nothing() {
     for body in [truncated, unknown_kind] {
         let (status, response) = post(&quota, body.clone()).await;
         assert_eq!((status, &response["error"]), (400, &json!("invalid_charges")), "{body:?}: {response}");
-        for field in ["message", "docs"] {
-            assert!(response[field].as_str().is_some_and(|text| !text.is_empty()), "{body:?}: {response}");
-        }
+        assert!(response["message"].as_str().is_some_and(|text| !text.is_empty()), "{body:?}: {response}");
     }
     assert_eq!(key.fetch(&quota.client()).await.used_today, 0);
 }

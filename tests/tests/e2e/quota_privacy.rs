@@ -53,8 +53,9 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     // Invalid bodies that contain secrets.
     let unknown_kind = [&[9][..], &encode_charges(&key.charges(1))[1..]].concat();
     let login = format!(r#"{{"login":"{LOGIN}","credential":["{CREDENTIAL}"]}}"#);
+    let login = format!(r#"{{"actor":"owner","command":{{"create_account":{login}}}}}"#);
     for body in [unknown_kind, key.secret.clone().into_bytes(), login.into_bytes()] {
-        for (path, content_type) in [("charges", BATCH_TYPE), ("accounts", "application/json")] {
+        for (path, content_type) in [("charges", BATCH_TYPE), ("commands", "application/json")] {
             let request = http::client().post(format!("{url}/internal/v1/{path}")).bearer_auth(TOKEN);
             let request = request.header("content-type", content_type).body(body.clone());
             assert_eq!(request.send().await.unwrap().status(), 400);

@@ -47,9 +47,8 @@ async fn requests_without_the_right_token_get_401() {
     for (method, path) in [
         (Method::GET, "/internal/v1/export"),
         (Method::GET, "/internal/v1/accounts"),
-        (Method::POST, "/internal/v1/accounts"),
+        (Method::POST, "/internal/v1/commands"),
         (Method::POST, "/internal/v1/charges"),
-        (Method::GET, "/openapi.json"),
         (Method::GET, "/nowhere"),
     ] {
         let request = || http::client().request(method.clone(), format!("{}{path}", quota.url()));

@@ -27,6 +27,7 @@ impl AccountValue {
 
     pub fn create_key(&mut self, draft: KeyDraft, now: i64) -> Result<StoredKey, Rejection> {
         let KeyDraft { new: NewKey { settings, daily_limit }, digest, hint, actor } = draft;
+        check_expiry(settings.expires_at, now)?;
         let meta =
             KeyMeta { account: self.id(), digest, hint, created_at: now, expiry_notice: None, settings };
         self.add_key(StoredKey::new(meta, daily_limit, now), EventKind::Created, &actor, now)
@@ -68,12 +69,26 @@ impl AccountValue {
         let expires_at = record.expires_at.map_or(end, |at| at.min(end)).into();
         let copy = self.create_key(KeyDraft { new, digest, hint, actor: actor.clone() }, now)?;
         let expiry = SettingsChange { expires_at, ..SettingsChange::default() };
-        self.change_key(id, &KeyChange::Settings(expiry), actor, now)?;
+        self.apply_to_key(id, &KeyChange::Settings(expiry), actor, now)?;
         Ok(copy)
     }
 
-    /// Applies a checked change. If it ends a pause, the event of the pause is added, too.
+    /// Applies a checked change.
     pub fn change_key(
+        &mut self,
+        id: KeyId,
+        change: &KeyChange,
+        actor: &Actor,
+        now: i64,
+    ) -> Result<StoredKey, Rejection> {
+        if let KeyChange::Settings(change) = change {
+            check_expiry(change.expires_at.value().copied(), now)?;
+        }
+        self.apply_to_key(id, change, actor, now)
+    }
+
+    /// If the change ends a pause, the event of the pause is added, too.
+    fn apply_to_key(
         &mut self,
         id: KeyId,
         change: &KeyChange,
@@ -94,6 +109,14 @@ impl AccountValue {
     /// Deletes a key, readable or not.
     pub fn delete_key(&mut self, id: KeyId) -> Result<(), Rejection> {
         self.keys.remove(&id).map(drop).ok_or(Rejection::KeyNotFound)
+    }
+}
+
+/// Rejects a time that is not in the future.
+fn check_expiry(expires_at: Option<u32>, now: i64) -> Result<(), Rejection> {
+    match expires_at {
+        Some(at) if i64::from(at) * 1000 <= now => Err(Rejection::InvalidExpiry),
+        _ => Ok(()),
     }
 }
 

@@ -17,7 +17,7 @@ pub async fn duplicate_login_in_other_case_is_rejected(harness: &Harness) {
     assert_eq!((account.created_at, account.credential_version), (harness.now(), 1));
     let duplicate = harness.store.create_account(&Login::parse(&login.to_uppercase()).unwrap(), None).await;
     assert!(matches!(duplicate, Err(StoreError::Rejected(Rejection::AccountExists))));
-    assert_eq!(harness.store.account(parsed.account_id()).await.unwrap(), account);
+    assert_eq!(harness.store.account(parsed.account_id()).await.unwrap().account, account);
     let unknown = Login::parse(&random()).unwrap().account_id();
     assert!(matches!(
         harness.store.account(unknown).await,
@@ -49,7 +49,7 @@ pub async fn account_deletion_deletes_keys(harness: &Harness) {
     let account = harness.account().await;
     let key = harness.key_in(account, Scope::Full, None).await.unwrap();
     harness.store.add_session(account, &new_session(&"a".repeat(64), 60, None)).await.unwrap();
-    assert_eq!(harness.store.delete_account(account, None).await.unwrap(), [key]);
+    harness.store.delete_account(account, None).await.unwrap();
     assert!(matches!(
         harness.store.account(account).await,
         Err(StoreError::Rejected(Rejection::AccountNotFound))
@@ -93,7 +93,7 @@ pub async fn credential_change_checks_version_and_revokes_sessions(harness: &Har
     assert_eq!(set(2, "three", Some(kept.clone()), None).await.unwrap(), 3);
     assert!(harness.has_session(account, &kept).await);
     assert!(!harness.has_session(account, &other).await);
-    assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("three"));
+    assert_eq!(harness.store.account(account).await.unwrap().account.credential.as_deref(), Some("three"));
 }
 
 pub async fn session_with_an_outdated_credential_is_rejected(harness: &Harness) {
@@ -155,13 +155,13 @@ pub async fn account_deletion_with_an_outdated_credential_is_rejected(harness: &
     assert!(matches!(delete("old").await, Err(StoreError::Rejected(Rejection::CredentialConflict))));
     assert_eq!(harness.outcome(key).await, quota_api::Outcome::Allowed);
     harness.key_in(account, Scope::Full, None).await.unwrap();
-    assert_eq!(delete("new").await.unwrap().len(), 2);
+    delete("new").await.unwrap();
     assert!(matches!(delete("new").await, Err(StoreError::Rejected(Rejection::AccountNotFound))));
 
     // The same login, registered again by somebody else.
     harness.store.create_account(&login, Some("other")).await.unwrap();
     assert!(matches!(delete("new").await, Err(StoreError::Rejected(Rejection::CredentialConflict))));
-    assert_eq!(harness.store.account(account).await.unwrap().credential.as_deref(), Some("other"));
+    assert_eq!(harness.store.account(account).await.unwrap().account.credential.as_deref(), Some("other"));
 }
 
 pub async fn sessions_expire_and_at_most_ten_are_active(harness: &Harness) {

@@ -115,7 +115,7 @@ impl Harness {
     }
 
     pub async fn has_session(&self, account: AccountId, session: &str) -> bool {
-        self.store.account_of_session(account, session).await.is_ok()
+        has_session(&self.store, account, session).await
     }
 
     /// Makes `count` charges in one call.
@@ -162,6 +162,10 @@ pub fn rename(name: &str) -> KeyChange {
 pub fn new_session(id_sha256: &str, ttl_seconds: u32, expected: Option<&str>) -> NewSession {
     let (id_sha256, expected_credential) = (id_sha256.to_owned(), expected.map(str::to_owned));
     NewSession { id_sha256, ttl_seconds, expected_credential }
+}
+
+pub async fn has_session(store: &Accounts, account: AccountId, session: &str) -> bool {
+    store.account(account).await.is_ok_and(|seen| seen.has_session(session, seen.now))
 }
 
 /// 16 random hexadecimal digits.

@@ -18,13 +18,14 @@ use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, KeyMeta, StoredKey};
 use quota_svc::domain::notice::{Announcement, Queue};
+use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::transfer::{ImportAccount, export};
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::StoreError;
 use testkit::cluster::RedisCluster;
 use testkit::redis::Redis;
 
-use super::harness::{DAY, Harness, draft, new_session, random};
+use super::harness::{DAY, Harness, draft, has_session, new_session, random};
 use super::notices::{both_channels, webhook_contact};
 
 const STEPS: usize = 2_000;
@@ -171,7 +172,7 @@ impl History {
             }
             5..=7 => self.change_account(id, &actor).await,
             8..=10 => {
-                let current = account().await.map_or(0, |account| account.credential_version);
+                let current = account().await.map_or(0, |seen| seen.account.credential_version);
                 let change = SetCredential {
                     credential: format!("hash {}", self.random.below(3)),
                     expected_version: self.random.pick(&[current, current, current, 7]),
@@ -198,10 +199,15 @@ impl History {
                         .each("revoke session", async |store| store.revoke_session(id, &session).await)
                         .await;
                 }
-                self.stores.each("session", async |store| store.account_of_session(id, &session).await).await;
+                self.stores
+                    .each("session", async |store| {
+                        let is_active = has_session(store, id, &session).await;
+                        is_active.then_some(()).ok_or(Rejection::SessionNotFound.into())
+                    })
+                    .await;
             }
             18..=21 => {
-                let current = account().await.map_or(Contact::default(), |account| account.contact);
+                let current = account().await.map_or(Contact::default(), |seen| seen.account.contact.clone());
                 let expected = self.random.pick(&[current.clone(), current, webhook_contact()]);
                 let contact = self.random.pick(&[Contact::default(), webhook_contact(), both_channels()]);
                 let set = async |store: &Accounts| store.set_contact(id, &expected, &contact).await;
@@ -225,7 +231,7 @@ impl History {
             76..=77 => {
                 let line = async |store: &Accounts| {
                     let (account, keys) = (store.account(id).await?, store.keys(id).await?);
-                    Ok(export(account, &keys.keys, now))
+                    Ok(export(account.value.account, &keys.keys, now))
                 };
                 self.backups.extend(stores.each("export", line).await);
             }
@@ -251,7 +257,7 @@ impl History {
         let actions = [Suspend, Restore, Restore, EndSessions, MakeAdmin, MakeOwner, PasswordLink];
         let action = self.random.pick(&actions);
         let change = AccountChange { action, reason: (action == Suspend).then(|| "abuse".to_owned()) };
-        let apply = async |store: &Accounts| Ok(store.change_account(id, &change, actor).await?.account);
+        let apply = async |store: &Accounts| Ok(store.change_account(id, &change, actor).await?);
         self.stores.each(&format!("{change:?}"), apply).await;
     }
 
@@ -375,8 +381,10 @@ impl History {
             Ok(all_shown(seen.value.keys, seen.now))
         };
         let one = async |store: &Accounts| store.key(key, owner).await.map(shown);
-        let account =
-            async |store: &Accounts| Ok((store.account_events(id).await?, store.contact(id).await?));
+        let account = async |store: &Accounts| {
+            let value = store.account(id).await?.value;
+            Ok((value.account, value.outbox.last_deliveries))
+        };
         self.stores.each("list keys", list).await;
         self.stores.each("key", one).await;
         self.stores.each("account", account).await;

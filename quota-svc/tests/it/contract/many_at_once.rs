@@ -21,7 +21,7 @@ use testkit::cluster::RedisCluster;
 use testkit::redis::Redis;
 use testkit::wait::eventually;
 
-use super::harness::{draft, new_session, random};
+use super::harness::{draft, has_session, new_session, random};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
 const PROCESSES: usize = 4;
@@ -158,7 +158,7 @@ async fn check(stores: Vec<Arc<Accounts>>) {
 
     let mut sessions = 0;
     for n in 0..CHANGES {
-        sessions += usize::from(last.account_of_session(account, &session(n)).await.is_ok());
+        sessions += usize::from(has_session(last, account, &session(n)).await);
     }
     assert_eq!(sessions, 10);
     let events = last.events(fixture.paused, None).await.unwrap();

@@ -224,9 +224,9 @@ pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Ha
     let second = claim(harness).await;
     assert_eq!((second.len(), second[0].channel), (1, Channel::Mail), "a failing webhook delays no mail");
     assert_ne!(second[0].notice, first[0].notice);
-    let status = store.contact(account).await.unwrap();
+    let value = store.account(account).await.unwrap();
     let expected = [("mail".to_owned(), delivered), ("webhook".to_owned(), failed)];
-    assert_eq!(status.last_deliveries, expected.into_iter().collect());
+    assert_eq!(value.outbox.last_deliveries, expected.into_iter().collect());
     finish(harness, &second[0], None).await;
     harness.advance(300_000);
     let third = claim(harness).await;
@@ -237,7 +237,7 @@ pub async fn unverified_or_switched_off_mail_gets_no_notice(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
     for (verified, notices) in [(false, true), (true, false)] {
         let mail = Mail { address: "ada@example.org".to_owned(), verified, notices };
-        let old = store.contact(account).await.unwrap().contact;
+        let old = store.account(account).await.unwrap().value.account.contact;
         store.set_contact(account, &old, &Contact { webhook: None, mail: Some(mail) }).await.unwrap();
         store.announce(&pause(harness, key).await).await.unwrap();
         assert_eq!(claim(harness).await, []);
@@ -249,13 +249,13 @@ pub async fn unverified_or_switched_off_mail_gets_no_notice(harness: &Harness) {
 
 pub async fn contact_is_replaced_and_gone_with_the_account(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
-    assert_eq!(store.contact(account).await.unwrap().contact, webhook_contact());
-    assert_eq!(store.account(account).await.unwrap().contact, webhook_contact());
+    assert_eq!(store.account(account).await.unwrap().account.contact, webhook_contact());
+    assert_eq!(store.account(account).await.unwrap().account.contact, webhook_contact());
     store.set_contact(account, &webhook_contact(), &Contact::default()).await.unwrap();
-    assert_eq!(store.contact(account).await.unwrap().contact, Contact::default());
+    assert_eq!(store.account(account).await.unwrap().account.contact, Contact::default());
     let outdated = store.set_contact(account, &webhook_contact(), &both_channels()).await;
     assert!(matches!(outdated, Err(StoreError::Rejected(Rejection::ContactConflict))), "{outdated:?}");
-    assert_eq!(store.contact(account).await.unwrap().contact, Contact::default());
+    assert_eq!(store.account(account).await.unwrap().account.contact, Contact::default());
     store.set_contact(account, &Contact::default(), &both_channels()).await.unwrap();
     let outdated = store.set_contact(account, &webhook_contact(), &Contact::default()).await;
     assert!(matches!(outdated, Err(StoreError::Rejected(Rejection::ContactConflict))), "{outdated:?}");

@@ -17,7 +17,7 @@ fn admin() -> Actor {
 
 async fn change(harness: &Harness, account: AccountId, action: AccountAction) -> StoredAccount {
     let reason = (action == AccountAction::Suspend).then(|| "abuse".to_owned());
-    harness.store.change_account(account, &AccountChange { action, reason }, &admin()).await.unwrap().account
+    harness.store.change_account(account, &AccountChange { action, reason }, &admin()).await.unwrap()
 }
 
 async fn keys_in(harness: &Harness, account: AccountId, count: usize) -> Vec<KeyId> {
@@ -71,7 +71,7 @@ pub async fn keys_created_during_suspensions_agree_with_their_account(harness: &
             tokio::join!(change(harness, account, action), change(harness, account, opposite));
         };
         let (created, ()) = tokio::join!(creations, changes);
-        let suspended = harness.store.account(account).await.unwrap().standing.suspension.is_some();
+        let suspended = harness.store.account(account).await.unwrap().account.standing.suspension.is_some();
         let expected = if suspended { Outcome::Suspended } else { Outcome::Allowed };
         for key in created {
             let key = key.unwrap();
@@ -83,12 +83,12 @@ pub async fn keys_created_during_suspensions_agree_with_their_account(harness: &
 
 pub async fn imported_keys_of_a_suspended_account_are_suspended(harness: &Harness) {
     let (account, origin) = (harness.account().await, Harness::embedded());
-    let login = Login::parse(&harness.store.account(account).await.unwrap().login).unwrap();
+    let login = Login::parse(&harness.store.account(account).await.unwrap().account.login).unwrap();
     origin.store.create_account(&login, None).await.unwrap();
     let key = origin.key_in(account, Scope::Full, None).await.unwrap();
     change(harness, account, AccountAction::Suspend).await;
     let import = quota_svc::domain::transfer::ImportAccount {
-        account: harness.store.account(account).await.unwrap(),
+        account: harness.store.account(account).await.unwrap().value.account,
         keys: vec![origin.store.key(key, None).await.unwrap().value],
     };
     assert_eq!(harness.store.import(&[import]).await.unwrap().keys_created, 1);
@@ -115,7 +115,7 @@ pub async fn account_events_name_the_change_and_its_actor(harness: &Harness) {
         change(harness, account, action).await;
     }
     assert!(!harness.has_session(account, &session).await);
-    let standing = harness.store.account(account).await.unwrap().standing;
+    let standing = harness.store.account(account).await.unwrap().value.account.standing;
     assert_eq!((standing.role, &standing.suspension), (Role::Owner, &None));
     let texts = |event: &Event| (event.kind, event.reason.clone());
     let by = "(by admin root@example.org)";
@@ -136,5 +136,5 @@ pub async fn account_events_name_the_change_and_its_actor(harness: &Harness) {
 pub async fn concurrent_account_changes_are_all_kept(harness: &Harness) {
     let account = harness.account().await;
     join_all((0..12).map(|_| change(harness, account, AccountAction::PasswordLink))).await;
-    assert_eq!(harness.store.account(account).await.unwrap().standing.events.len(), 12);
+    assert_eq!(harness.store.account(account).await.unwrap().account.standing.events.len(), 12);
 }

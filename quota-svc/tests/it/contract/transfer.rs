@@ -53,7 +53,7 @@ pub async fn import_adds_missing_and_keeps_existing(harness: &Harness) {
     let report = harness.store.import(&[more]).await.unwrap();
     assert_eq!((report.keys_created, report.keys_refused), (4, 2), "an account has at most ten keys");
     let account = harness.store.account(id_of(&first)).await.unwrap();
-    assert_eq!(account, first.account);
+    assert_eq!(account.account, first.account);
     let keys = harness.store.keys(id_of(&first)).await.unwrap().value.keys;
     assert_eq!(keys.len(), 10);
     assert!(first.keys.iter().all(|key| keys.contains(key)));

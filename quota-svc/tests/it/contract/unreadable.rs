@@ -71,9 +71,7 @@ pub async fn can_be_listed_and_deleted(
     store.delete_key(bad_record, Some(account)).await.unwrap();
     assert_eq!(ids(&harness, account).await, (vec![good], BTreeSet::from([bad_meta])));
     assert_eq!(harness.outcome(bad_record).await, Outcome::UnknownKey);
-    let mut deleted = store.delete_account(account, None).await.unwrap();
-    deleted.sort_unstable();
-    assert_eq!(deleted, BTreeSet::from([good, bad_meta]).into_iter().collect::<Vec<_>>());
+    store.delete_account(account, None).await.unwrap();
     for key in [good, bad_meta] {
         assert_eq!(harness.outcome(key).await, Outcome::UnknownKey);
     }

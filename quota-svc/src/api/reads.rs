@@ -1,0 +1,223 @@
+//! Reads of accounts and keys, and the export.
+
+use poem::{IntoResponse, Response};
+use quota_api::{
+    Account, AccountDetails, AccountPage, ContactStatus, Credential, EventList, ExportPage, KeyList,
+    KeyState, LeftOut, Limits, Overview, OwnedKey, Status, StoredAccount, UnreadableKey, Usage, UsageCount,
+};
+use serde::{Deserialize, Serialize};
+use service_kit::SerdeJson;
+
+use super::Context;
+use super::error::{RequestError, Result};
+use crate::accounts::{KeyListing, Seen};
+use crate::domain::account::Login;
+use crate::domain::event;
+use crate::domain::id::{AccountId, KeyId};
+use crate::domain::key::{self, StoredKey};
+use crate::domain::rejection::Rejection;
+use crate::domain::time::day_of;
+use crate::domain::transfer;
+use crate::store::{Store, StoreError};
+
+/// Maximum number of accounts per page of a list.
+const MAX_PAGE: u32 = 500;
+/// Maximum number of accounts per page of an export.
+const MAX_EXPORT: u32 = 200;
+/// Accounts per page of a count: few enough for a fast response, because all their keys are read.
+const COUNT_PAGE: usize = 100;
+
+/// The query of a page.
+#[derive(Deserialize)]
+pub struct PageQuery {
+    /// `next` of the previous page.
+    cursor: Option<String>,
+    /// Approximate number of accounts.
+    limit: Option<u32>,
+    /// Of a list: only the account with this login.
+    login: Option<String>,
+}
+
+/// The query of a read of a key.
+#[derive(Deserialize)]
+pub struct KeyQuery {
+    /// ID of the account that must own the key.
+    pub account: Option<String>,
+}
+
+impl PageQuery {
+    fn limit(&self, max: u32) -> usize {
+        self.limit.unwrap_or(max).clamp(1, max) as usize
+    }
+}
+
+impl Context {
+    pub fn status(&self) -> Status {
+        Status { store_unavailable: self.accounts.unavailable_reason(), limits: self.limits }
+    }
+
+    /// The state of the service in numbers. Takes about the same time in a store of any size.
+    pub async fn overview(&self) -> Result<Overview> {
+        let store: &dyn Store = &**self.accounts;
+        let (ids, demo_used) = tokio::try_join!(store.accounts(None, 1), store.demo_used())?;
+        Ok(Overview {
+            accounts: ids.total,
+            demo_used,
+            demo_limit: self.limits.demo,
+            store: store.kind().to_owned(),
+            store_problem: store.unsafe_settings(),
+        })
+    }
+
+    /// A page of all accounts. It can be slightly larger or smaller than the limit. The last one has no `next`.
+    pub async fn list_accounts(&self, query: PageQuery) -> Result<AccountPage> {
+        if let Some(login) = query.login {
+            return self.find_account(&login).await;
+        }
+        let page = self.accounts.page(query.cursor.as_deref(), query.limit(MAX_PAGE)).await?;
+        let accounts = page.accounts.into_iter().map(|value| view(value.account)).collect();
+        let unreadable = page.unreadable.iter().map(AccountId::to_string).collect();
+        Ok(AccountPage { accounts, total: page.total, next: page.next, unreadable })
+    }
+
+    async fn find_account(&self, login: &str) -> Result<AccountPage> {
+        let login = Login::parse(login).map_err(RequestError::Login)?;
+        let accounts = match self.accounts.account(login.account_id()).await {
+            Ok(seen) => vec![view(seen.value.account)],
+            Err(StoreError::Rejected(Rejection::AccountNotFound)) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(AccountPage { total: accounts.len() as u64, accounts, next: None, unreadable: Vec::new() })
+    }
+
+    /// An account with its contact, the results of the last deliveries, and what admins and the operator did with it in the
+    /// last 31 days, newest first.
+    pub async fn account(&self, id: &str) -> Result<AccountDetails> {
+        let Seen { value, now } = self.accounts.account(account_id(id)?).await?;
+        let mut account = value.account;
+        let (contact, mut events) = (account.contact.clone(), std::mem::take(&mut account.standing.events));
+        events.retain(|event| event::is_current(event, now));
+        let contact = ContactStatus { contact, last_deliveries: value.outbox.last_deliveries };
+        Ok(AccountDetails { account: view(account), contact, events })
+    }
+
+    /// An account's credential, with its version, which a change must name to detect a concurrent one.
+    pub async fn credential(&self, id: &str) -> Result<Credential> {
+        let account = self.accounts.account(account_id(id)?).await?.value.account;
+        Ok(Credential { credential: account.credential, version: account.credential_version })
+    }
+
+    /// The account of an active session.
+    pub async fn session(&self, id: &str, session: &str) -> Result<Account> {
+        let Seen { value, now } = self.accounts.account(account_id(id)?).await?;
+        match value.has_session(session, now) {
+            true => Ok(view(value.account)),
+            false => Err(Rejection::SessionNotFound.into()),
+        }
+    }
+
+    /// An account's keys. Those that can't be read are listed separately.
+    pub async fn keys(&self, id: &str) -> Result<KeyList> {
+        let Seen { value: listing, now } = self.accounts.keys(account_id(id)?).await?;
+        let keys = listing.keys.iter().map(|key| key.view(&self.limits, now)).collect();
+        Ok(KeyList { keys, unreadable: listing.unreadable.into_iter().map(unreadable_view).collect() })
+    }
+
+    pub async fn key(&self, id: &str, owner: Option<String>) -> Result<OwnedKey> {
+        let (id, owner) = key_ids(id, owner.as_deref())?;
+        Ok(owned_key(&self.accounts.key(id, owner).await?, &self.limits))
+    }
+
+    /// The key's allowed requests of the last 31 days.
+    pub async fn usage(&self, id: &str, owner: Option<String>) -> Result<Usage> {
+        let (id, owner) = key_ids(id, owner.as_deref())?;
+        let key = self.accounts.key(id, owner).await?;
+        Ok(Usage { days: key.record.usage(key.now) })
+    }
+
+    /// The key's history of the last 31 days, newest first.
+    pub async fn events(&self, id: &str, owner: Option<String>) -> Result<EventList> {
+        let (id, owner) = key_ids(id, owner.as_deref())?;
+        Ok(EventList { events: self.accounts.events(id, owner).await? })
+    }
+
+    /// The keys of a page of accounts, counted. The counts of all pages together are those of the service.
+    pub async fn count_keys(&self, query: PageQuery) -> Result<UsageCount> {
+        let page = self.accounts.page(query.cursor.as_deref(), COUNT_PAGE).await?;
+        let accounts = page.accounts.len() + page.unreadable.len();
+        let mut count = UsageCount { accounts: accounts as u64, next: page.next, ..UsageCount::default() };
+        let today = day_of(page.now);
+        for value in page.accounts {
+            count.suspended += u64::from(value.account.standing.suspension.is_some());
+            for key in value.keys.into_values() {
+                let Ok(key) = key else {
+                    count.unreadable += 1;
+                    continue;
+                };
+                match key.record.state {
+                    KeyState::Active => count.active += 1,
+                    KeyState::Paused => count.paused += 1,
+                    KeyState::Inactive => count.inactive += 1,
+                }
+                count.requests_today += u64::from(key.record.used_on(today, today));
+            }
+        }
+        Ok(count)
+    }
+
+    /// A page of all accounts with their credentials and keys. What can't be read is named in `left_out`.
+    pub async fn export(&self, query: PageQuery) -> Result<ExportPage> {
+        let page = self.accounts.page(query.cursor.as_deref(), query.limit(MAX_EXPORT)).await?;
+        let left_out_account = |id: &AccountId| LeftOut {
+            account: id.to_string(),
+            key: None,
+            reason: "the account's data can't be read".to_owned(),
+        };
+        let mut left_out: Vec<_> = page.unreadable.iter().map(left_out_account).collect();
+        let mut accounts = Vec::new();
+        for value in page.accounts {
+            let (id, account, listing) = (value.id(), value.account.clone(), KeyListing::of(value));
+            let left_out_key = |key::UnreadableKey { id: key, reason, .. }| LeftOut {
+                account: id.to_string(),
+                key: Some(key.to_string()),
+                reason,
+            };
+            left_out.extend(listing.unreadable.into_iter().map(left_out_key));
+            accounts.push(transfer::export(account, &listing.keys, page.now));
+        }
+        Ok(ExportPage { accounts, total: page.total, next: page.next, left_out })
+    }
+}
+
+pub fn reply(body: impl Serialize + Send) -> Response {
+    SerdeJson(body).into_response()
+}
+
+/// Parses an account's ID. A malformed one gets 404, like an unknown one.
+pub fn account_id(text: &str) -> Result<AccountId> {
+    AccountId::from_hex(text).map_err(|_| Rejection::AccountNotFound.into())
+}
+
+/// Parses a key's ID, and that of the account that must own it, if it is given. A malformed one gets 404, like an unknown one.
+pub fn key_ids(key: &str, owner: Option<&str>) -> Result<(KeyId, Option<AccountId>)> {
+    let key = KeyId::from_hex(key).map_err(|_| Rejection::KeyNotFound)?;
+    let owner = owner.map(AccountId::from_hex).transpose();
+    Ok((key, owner.map_err(|_| Rejection::KeyNotFound)?))
+}
+
+pub fn view(account: StoredAccount) -> Account {
+    let StoredAccount { login, created_at, credential_version, standing, .. } = account;
+    let id = AccountId::of(&login).to_string();
+    let (role, suspension) = (standing.role, standing.suspension);
+    Account { id, login, created_at, credential_version, role, suspension }
+}
+
+pub fn owned_key(key: &Seen<StoredKey>, limits: &Limits) -> OwnedKey {
+    OwnedKey { account: key.meta.account.to_string(), key: key.view(limits, key.now) }
+}
+
+fn unreadable_view(key: key::UnreadableKey) -> UnreadableKey {
+    let key::UnreadableKey { id, meta, reason } = key;
+    let (name, hint) = meta.map(|meta| (meta.settings.name, meta.hint)).unzip();
+    UnreadableKey { id: id.to_string(), name, hint, reason }
+}
