@@ -9,7 +9,7 @@ use redis::{Arg, Cmd, Value};
 
 use super::call::{COMMIT, Call, LOAD};
 use super::confirm::{send, write_error};
-use super::redis_keys::{RedisKey, RedisKeys};
+use super::redis_keys::{RedisKey, RedisKeys, VERSION};
 use super::{RedisStore, convert};
 use crate::domain::change::{Change, RecordChange};
 use crate::domain::id::{AccountId, KeyId};
@@ -17,8 +17,6 @@ use crate::domain::loaded::{Loaded, Target};
 use crate::domain::rejection::Rejection;
 use crate::store::{Confirmation, Result, StoreError};
 
-/// The field of an account that is not a row.
-const VERSION: &str = "v";
 /// The part of a record with the burst window's latest arrival, limit, capacity, length and start.
 const WINDOW_OFFSET: usize = 28;
 const EMPTY_WINDOW: [u8; 18] = [0; 18];
@@ -78,7 +76,7 @@ impl RedisStore {
         let commit = Commit::of(change, &self.redis_keys);
         let call = commit.call(change, confirm);
         if confirm {
-            return self.confirmed.write(&call, deadline).await;
+            return self.confirmed.write(&call, commit.version, deadline).await;
         }
         let reply = send(&self.others, &call, deadline, write_error).await?;
         let is_written = convert::<i64>(reply.value)? != 0;
@@ -91,6 +89,8 @@ impl RedisStore {
 struct Commit {
     redis_keys: Vec<RedisKey>,
     operations: Vec<Cmd>,
+    /// The account's version after it, if it exists.
+    version: Option<[u8; 8]>,
 }
 
 impl Commit {
@@ -101,10 +101,12 @@ impl Commit {
         commit.redis_keys.push(account.clone());
         if change.is_empty() {
             // Only to be confirmed. With the same version, it conflicts with no other change.
+            commit.version = change.expected;
             return commit;
         }
         if change.exists {
             let version = RandomState::new().hash_one(id).to_ne_bytes();
+            commit.version = Some(version);
             let write = commit.add("HSET", &account).arg(VERSION).arg(&version);
             for (name, row) in &change.rows {
                 if let Some(row) = row {

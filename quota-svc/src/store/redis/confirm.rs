@@ -1,22 +1,28 @@
 //! Confirmed writes: on disk (`WAITAOF`) and on a replica (`WAIT`), as far as the server supports it and has any.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Either, ready, select};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
+use tokio::sync::OwnedMutexGuard;
 
 use super::call::Call;
 use super::convert;
 use super::managed_connection::Generation;
+use super::redis_keys::{RedisKey, VERSION};
 use super::topology::{CallError, Reply, Topology};
 use crate::store::{Confirmation, Result, StoreError};
 
 /// Delay before a call that was refused because its slot migrates is made again.
 const RETRY_DELAY: Duration = Duration::from_millis(20);
+/// Limit of a pipelined `WAIT`, which is not known to be needed: if the replica is gone, it delays one write by this time.
+const MAX_PIPELINED_WAIT_MS: u64 = 200;
 
 /// In the reply of `lua/commit.lua`.
 const NEEDS_WAITAOF: i64 = 2;
@@ -24,7 +30,7 @@ const NEEDS_WAIT: i64 = 4;
 
 /// `WAITAOF` and `WAIT` block their connection, and cover the writes that were made on it before. So there are two connections
 /// to each server: while a confirmation is awaited on one, writes are made on the other, and the next confirmation covers them
-/// all.
+/// all. If none is awaited, that of a write is sent right behind it, without waiting for its reply.
 pub struct ConfirmedWrites {
     sides: [Topology; 2],
     /// By name.
@@ -38,7 +44,7 @@ struct Server {
     /// Number of replies to writes.
     replies: AtomicU64,
     /// What was confirmed last on each side. Locked while a confirmation is awaited.
-    confirmed: tokio::sync::Mutex<[Confirmed; 2]>,
+    confirmed: Arc<tokio::sync::Mutex<[Confirmed; 2]>>,
 }
 
 /// The replies up to this one, on a connection of this generation, are confirmed in the ways of `needs`.
@@ -47,6 +53,14 @@ struct Confirmed {
     generation: Generation,
     reply: u64,
     needs: i64,
+}
+
+impl Confirmed {
+    fn covers(self, needed: Self) -> bool {
+        self.generation == needed.generation
+            && self.reply >= needed.reply
+            && self.needs & needed.needs == needed.needs
+    }
 }
 
 impl ConfirmedWrites {
@@ -58,20 +72,71 @@ impl ConfirmedWrites {
         self.sides.iter().find_map(Topology::unavailable_reason)
     }
 
-    /// Makes a call whose reply is that of `lua/commit.lua`.
-    pub async fn write(&self, call: &Call<'_>, deadline: Instant) -> Result<Option<Confirmation>> {
+    /// Makes a call of `lua/commit.lua`. `version` is the one it gives to the account.
+    pub async fn write(
+        &self,
+        call: &Call<'_>,
+        version: Option<[u8; 8]>,
+        deadline: Instant,
+    ) -> Result<Option<Confirmation>> {
         let server = self.sides[0].server_of(call.redis_key).map(|managed| self.server(managed.label()));
         let side = server.map_or(0, |server| server.open.load(Ordering::Acquire));
-        let Reply { value, connection, generation, server } =
-            send(&self.sides[side], call, deadline, write_error).await?;
-        let result: i64 = convert(value)?;
+        let pipelined = version.and_then(|version| self.pipeline(side, call.redis_key, version, deadline));
+        let pipelined = pipelined.unwrap_or_else(|| ready(Confirmed::default()).boxed());
+        let commit = pin!(send(&self.sides[side], call, deadline, write_error));
+        // The commit is polled first, so it is sent first.
+        let (reply, pipelined) = match select(commit, pipelined).await {
+            Either::Left((reply, pipelined)) => (reply?, pipelined),
+            Either::Right((confirmed, commit)) => (commit.await?, ready(confirmed).boxed()),
+        };
+        let result: i64 = convert(reply.value)?;
         if result == 0 {
+            // Holds the lock as long as the connection is blocked. Otherwise the next confirmation would open this side.
+            tokio::spawn(pipelined);
             return Ok(None);
         }
-        let server = self.server(&server);
-        let reply = server.replies.fetch_add(1, Ordering::AcqRel) + 1;
-        let needed = Confirmed { generation, reply, needs: result & (NEEDS_WAITAOF | NEEDS_WAIT) };
-        Ok(Some(confirm(server, side, connection, needed, deadline).boxed()))
+        let server = self.server(&reply.server);
+        let needed = Confirmed {
+            generation: reply.generation,
+            reply: server.replies.fetch_add(1, Ordering::AcqRel) + 1,
+            needs: result & (NEEDS_WAITAOF | NEEDS_WAIT),
+        };
+        let confirmation = async move {
+            if pipelined.await.covers(needed) || needed.needs == 0 {
+                return Ok(true);
+            }
+            let sides = server.confirmed.clone().lock_owned().await;
+            if sides[side].covers(needed) {
+                return Ok(true);
+            }
+            let confirmed = server.wait(sides, side, reply.connection, needed, None, deadline).await;
+            confirmed.map(|confirmed| confirmed.covers(needed))
+        };
+        let confirmation =
+            tokio::time::timeout_at(deadline.into(), confirmation).map(|result| match result {
+                Ok(Ok(true)) => Ok(()),
+                Ok(Ok(false)) => Err(StoreError::Unconfirmed("the server did not confirm".into())),
+                Ok(Err(error)) => Err(StoreError::Unconfirmed(error.into())),
+                Err(_) => Err(StoreError::Unconfirmed("no reply".into())),
+            });
+        Ok(Some(confirmation.boxed()))
+    }
+
+    /// The confirmation to send behind a write, unless another one is awaited. What the write needs is not known yet; it is assumed
+    /// to be what the last one on this connection needed.
+    fn pipeline(
+        &self,
+        side: usize,
+        account: &RedisKey,
+        version: [u8; 8],
+        deadline: Instant,
+    ) -> Option<BoxFuture<'static, Confirmed>> {
+        let managed = self.sides[side].server_of(account)?;
+        let (server, live) = (self.server(managed.label()), managed.connection()?);
+        let sides = server.confirmed.clone().try_lock_owned().ok()?;
+        let last = sides[side];
+        let wait = || server.wait(sides, side, live.connection, last, Some((account, version)), deadline);
+        (last.generation == live.generation).then(|| wait().map(Result::unwrap_or_default).boxed())
     }
 
     fn server(&self, name: &Arc<str>) -> Arc<Server> {
@@ -80,61 +145,55 @@ impl ConfirmedWrites {
     }
 }
 
-async fn confirm(
-    server: Arc<Server>,
-    side: usize,
-    connection: MultiplexedConnection,
-    needed: Confirmed,
-    deadline: Instant,
-) -> Result<()> {
-    match tokio::time::timeout_at(deadline.into(), wait(&server, side, connection, needed, deadline)).await {
-        Ok(Ok(true)) => Ok(()),
-        Ok(Ok(false)) => Err(StoreError::Unconfirmed("the server did not confirm".into())),
-        Ok(Err(error)) => Err(StoreError::Unconfirmed(error.into())),
-        Err(_) => Err(StoreError::Unconfirmed("no reply".into())),
+impl Server {
+    /// Sends a confirmation on one side. Returns what it confirms of the write before it. `pipelined`: nothing unless the account
+    /// has this version by then. This proves that the write was before, for after an error such as NOSCRIPT it is sent again.
+    fn wait(
+        &self,
+        mut sides: OwnedMutexGuard<[Confirmed; 2]>,
+        side: usize,
+        mut connection: MultiplexedConnection,
+        Confirmed { generation, needs, .. }: Confirmed,
+        pipelined: Option<(&RedisKey, [u8; 8])>,
+        deadline: Instant,
+    ) -> impl Future<Output = RedisResult<Confirmed>> + use<> {
+        // Nothing waits on the other side.
+        self.open.store(1 - side, Ordering::Release);
+        // Writes of this generation whose replies were counted were made before.
+        let reply = self.replies.load(Ordering::Acquire);
+        // At least 1, because 0 means to wait forever.
+        let remaining = deadline.saturating_duration_since(Instant::now()).as_millis();
+        let remaining = remaining.clamp(1, u128::from(u32::MAX)) as u64;
+        let mut waits = redis::pipe();
+        if let Some((account, _)) = pipelined {
+            waits.cmd("HGET").arg(account.as_str()).arg(VERSION);
+        }
+        if needs & NEEDS_WAITAOF != 0 {
+            waits.cmd("WAITAOF").arg(1).arg(0).arg(remaining);
+        }
+        if needs & NEEDS_WAIT != 0 {
+            let limit = if pipelined.is_some() { MAX_PIPELINED_WAIT_MS } else { u64::MAX };
+            waits.cmd("WAIT").arg(1).arg(remaining.min(limit));
+        }
+        let version = pipelined.map(|(_, version)| version);
+        async move {
+            // Until it is confirmed, the next write is not pipelined: it may need something else.
+            sides[side] = Confirmed::default();
+            let replies: Vec<Value> = waits.query_async(&mut connection).await?;
+            // `WAITAOF` replies with the number of servers and of replicas, `WAIT` with that of replicas.
+            let is_confirmed = replies.iter().all(|reply| match reply {
+                Value::BulkString(current) => version.is_some_and(|version| *current == version),
+                Value::Array(counts) => matches!(counts.first(), Some(Value::Int(1..))),
+                count => matches!(count, Value::Int(1..)),
+            });
+            if !is_confirmed {
+                return Ok(Confirmed::default());
+            }
+            sides[side] = Confirmed { generation, reply, needs };
+            // The reply to a pipelined write is not counted yet.
+            Ok(Confirmed { reply: u64::MAX, ..sides[side] })
+        }
     }
-}
-
-async fn wait(
-    server: &Server,
-    side: usize,
-    mut connection: MultiplexedConnection,
-    needed: Confirmed,
-    deadline: Instant,
-) -> RedisResult<bool> {
-    let Confirmed { generation, reply, needs } = needed;
-    if needs == 0 {
-        return Ok(true);
-    }
-    let mut sides = server.confirmed.lock().await;
-    let confirmed = &mut sides[side];
-    if confirmed.generation == generation && confirmed.reply >= reply && confirmed.needs & needs == needs {
-        return Ok(true);
-    }
-    // Nothing waits on the other side.
-    server.open.store(1 - side, Ordering::Release);
-    // Writes of this generation whose replies were counted were made before.
-    let reply = server.replies.load(Ordering::Acquire);
-    // At least 1, because 0 means to wait forever.
-    let remaining = deadline.saturating_duration_since(Instant::now()).as_millis();
-    let remaining = remaining.clamp(1, u128::from(u32::MAX)) as u64;
-    let mut waits = redis::pipe();
-    if needs & NEEDS_WAITAOF != 0 {
-        waits.cmd("WAITAOF").arg(1).arg(0).arg(remaining);
-    }
-    if needs & NEEDS_WAIT != 0 {
-        waits.cmd("WAIT").arg(1).arg(remaining);
-    }
-    // `WAITAOF` replies with the number of servers and of replicas, `WAIT` with that of replicas.
-    let counts: Vec<Value> = waits.query_async(&mut connection).await?;
-    let is_confirmed = counts.iter().all(|count| match count {
-        Value::Array(counts) => matches!(counts.first(), Some(Value::Int(1..))),
-        count => matches!(count, Value::Int(1..)),
-    });
-    if is_confirmed {
-        *confirmed = Confirmed { generation, reply, needs };
-    }
-    Ok(is_confirmed)
 }
 
 /// Makes a call until the deadline, again if it was refused because its slot migrates: then nothing was executed.

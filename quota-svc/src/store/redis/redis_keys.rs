@@ -19,6 +19,9 @@ use data_encoding::HEXLOWER;
 
 use crate::domain::id::{AccountId, KeyId, SHARDS};
 
+/// The field of an account that is not a row.
+pub const VERSION: &str = "v";
+
 /// A Cluster's slots, and those among which a shard has one.
 const SLOTS: u16 = 16_384;
 const SLOTS_PER_SHARD: u16 = SLOTS / SHARDS as u16;

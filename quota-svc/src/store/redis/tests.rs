@@ -7,7 +7,8 @@ use futures_util::FutureExt;
 use futures_util::future::try_join_all;
 use quota_api::{NoticeKind, Scope, Verdict};
 use testkit::cluster::RedisCluster;
-use testkit::redis::Redis;
+use testkit::fault_proxy::{Fault, FaultProxy};
+use testkit::redis::{Redis, RedisOptions};
 use testkit::wait::eventually;
 
 use super::*;
@@ -221,7 +222,7 @@ async fn commit_during_a_migration_writes_all_or_nothing() {
             Err(error) => panic!("{error:?}"),
         }
         let committed = store.commit(&outdated_too, true, soon()).await;
-        assert!(matches!(committed, Ok(None) | Err(StoreError::Unavailable(_))));
+        assert!(matches!(committed, Ok(None) | Err(StoreError::Unavailable(_) | StoreError::Unconfirmed(_))));
     }
     assert!(refused > 0, "the account and its record move one after the other");
     assert_eq!(load(&store).await, before, "all Redis keys are on the target");
@@ -341,6 +342,88 @@ async fn damaged_announcements_and_times_are_removed() {
     assert_eq!(redis.cli(&["DBSIZE"]).await, "0");
 }
 
+/// A server, its replica, which is in sync, and a store that has made confirmed writes on both connections.
+async fn replicated(options: RedisOptions) -> (Redis, Redis, FaultProxy, RedisStore) {
+    let master = options.clone().start().await;
+    let replica = options.directive(&format!("replicaof 127.0.0.1 {}", master.port())).start().await;
+    let acknowledges =
+        async || (master.try_cli(&["WAIT", "1", "100"]).await.as_deref() == Ok("1")).then_some(());
+    eventually(TIMEOUT, "the replica acknowledges writes", acknowledges).await;
+    let proxy = FaultProxy::start(master.addr());
+    let store = store(&format!("redis://{}", proxy.addr())).await;
+    assert!(commit(&store, &creation()).await.unwrap());
+    assert!(commit(&store, &update(&store).await).await.unwrap());
+    (master, replica, proxy, store)
+}
+
+/// A change of the account, as it is loaded now.
+async fn update(store: &RedisStore) -> Change {
+    let rows = [("account".to_owned(), Some(b"new".to_vec()))].into();
+    Change { rows, ..change(load(store).await.version) }
+}
+
+/// The responses are delayed until the server has confirmed.
+async fn confirms_in_one_round_trip(options: RedisOptions, command: &str) {
+    let (master, _replica, proxy, store) = replicated(options).await;
+    let update = update(&store).await;
+    let waits = master.calls(command).await;
+    proxy.set(Fault::Delay(TIMEOUT));
+    let confirmed = async {
+        let confirmed = async || (master.calls(command).await > waits).then_some(());
+        eventually(TIMEOUT / 2, "the confirmation arrives before the reply to the commit", confirmed).await;
+        proxy.set(Fault::None);
+    };
+    let (written, ()) = tokio::join!(commit(&store, &update), confirmed);
+    assert!(written.unwrap());
+    assert_eq!(master.calls(command).await, waits + 1);
+}
+
+#[tokio::test]
+async fn commit_is_confirmed_on_a_replica_in_one_round_trip() {
+    confirms_in_one_round_trip(Redis::options(), "wait").await;
+}
+
+#[tokio::test]
+async fn commit_is_confirmed_on_disk_in_one_round_trip() {
+    let Some(valkey) = Redis::valkey() else { return };
+    confirms_in_one_round_trip(valkey, "waitaof").await;
+}
+
+/// The server has lost its scripts, so the confirmation arrives before the commit that is sent as text.
+#[tokio::test]
+async fn commit_that_is_sent_again_is_confirmed_again() {
+    let (master, _replica, _proxy, store) = replicated(Redis::options()).await;
+    let update = update(&store).await;
+    let waits = master.calls("wait").await;
+    master.cli(&["SCRIPT", "FLUSH"]).await;
+    assert!(commit(&store, &update).await.unwrap());
+    assert_eq!(master.calls("wait").await, waits + 2);
+}
+
+#[tokio::test]
+async fn commit_after_the_loss_of_the_replica_needs_no_confirmation() {
+    let (master, mut replica, _proxy, store) = replicated(Redis::options()).await;
+    replica.stop();
+    let detached = async || (master.info("connected_slaves").await.as_deref() == Ok("0")).then_some(());
+    eventually(TIMEOUT, "the replica is gone", detached).await;
+    for pipelined in [1, 1, 0, 0] {
+        let (update, waits) = (update(&store).await, master.calls("wait").await);
+        assert!(commit(&store, &update).await.unwrap());
+        assert_eq!(master.calls("wait").await, waits + pipelined);
+    }
+}
+
+#[tokio::test]
+async fn commit_after_a_conflict_is_confirmed() {
+    let (master, _replica, _proxy, store) = replicated(Redis::options()).await;
+    for _ in 0..5 {
+        let waits = master.calls("wait").await;
+        assert!(!commit(&store, &creation()).await.unwrap());
+        assert!(commit(&store, &update(&store).await).await.unwrap());
+        assert!(master.calls("wait").await > waits);
+    }
+}
+
 /// The replica is frozen, so the confirmation of the first write ends only when it continues.
 #[tokio::test]
 async fn write_does_not_wait_for_the_confirmation_of_another() {
@@ -369,24 +452,29 @@ async fn write_does_not_wait_for_the_confirmation_of_another() {
 }
 
 #[tokio::test]
-async fn write_without_confirmation_in_time_is_unconfirmed() {
+async fn account_in_valkey_is_confirmed_on_disk() {
     let Some(valkey) = Redis::valkey() else { return };
     let valkey = valkey.start().await;
-    let store = store(&valkey.url()).await;
-    fulfills_the_contract(&store).await;
+    fulfills_the_contract(&store(&valkey.url()).await).await;
     assert!(valkey.calls("waitaof").await > 3);
-    let soon = Instant::now() + Duration::from_millis(500);
-    let confirmation = store.commit(&creation(), true, soon).await.unwrap().unwrap();
-    valkey.freeze();
+}
+
+#[tokio::test]
+async fn write_without_confirmation_in_time_is_unconfirmed() {
+    let (master, replica, _proxy, store) = replicated(Redis::options()).await;
+    let update = update(&store).await;
+    let soon = |ms| Instant::now() + Duration::from_millis(ms);
+    replica.freeze();
+    let confirmation = store.commit(&update, true, soon(500)).await.unwrap().unwrap();
     let unconfirmed = confirmation.await;
     assert!(matches!(unconfirmed, Err(StoreError::Unconfirmed(_))), "{unconfirmed:?}");
-    let version = Some([0; 8]);
-    let unsent = store.commit(&change(version), true, Instant::now()).await;
+    let unsent = store.commit(&update, true, Instant::now()).await;
     assert!(matches!(unsent, Err(StoreError::Unavailable(_))));
-    let soon = Instant::now() + Duration::from_millis(100);
-    let sent = store.commit(&change(version), true, soon).await;
+    master.freeze();
+    let sent = store.commit(&update, true, soon(100)).await;
     assert!(matches!(sent, Err(StoreError::Unconfirmed(_) | StoreError::Unavailable(_))));
-    valkey.thaw();
+    master.thaw();
+    replica.thaw();
 }
 
 #[test]
