@@ -109,7 +109,7 @@ async fn charge_redis<'a>(
         ..StoreArgs::default()
     };
     let store = RedisStore::start(url, &args, Limits::default(), Clock::Store)?;
-    let store = Accounts::new(Arc::new(store), args.write_timeout);
+    let store = Accounts::new(Arc::new(store), Limits::default(), args.write_timeout);
     let connected = async || store.now().await.ok();
     eventually(Duration::from_secs(10), "the store is connected", connected).await;
     let ids = create_keys(&store, keys).await?;
@@ -118,7 +118,7 @@ async fn charge_redis<'a>(
 
 async fn charge_embedded(dir: &Path, keys: usize, clock: Arc<AtomicI64>) -> anyhow::Result<Variant<'static>> {
     let store = EmbeddedStore::open(&dir.join("store.redb"), Limits::default(), Clock::Manual(clock))?;
-    let store = Accounts::new(Arc::new(store), Duration::from_secs(30));
+    let store = Accounts::new(Arc::new(store), Limits::default(), Duration::from_secs(30));
     let ids = create_keys(&store, keys).await?;
     Ok(Variant::charges(report::CHARGE_EMBEDDED, store, ids, &[]))
 }

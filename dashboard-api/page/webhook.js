@@ -24,7 +24,7 @@ async function load(section, message = "") {
   const result = h("p", { class: "hint", role: "status" }, message);
   const save = button("Save webhook", { class: "primary", type: "submit" });
   const form = formOf([
-    h("p", null, "Get a message when a key is paused or reaches its daily limit. Webhooks of Slack, Discord and Mattermost show it as text."),
+    h("p", null, "Get a message when a key is paused, reaches 80 % or all of its daily limit, or expires soon. Webhooks of Slack, Discord and Mattermost show it as text."),
     field("Webhook URL", url, "Leave it empty to get no messages."),
     h("label", { class: "check", for: enabled.id }, enabled, h("span", null, "Send notices")),
     lastDelivery(webhook.last_delivery),

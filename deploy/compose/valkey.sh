@@ -9,6 +9,6 @@ hash() {
 full=$(hash store-password)
 lookup=$(hash store-lookup-password)
 exec valkey-server --dir /data --appendonly yes --appendfsync everysec --save '' --maxmemory-policy noeviction - <<EOF
-user default reset on #$full ~ipl:2:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +strlen +exists +del +hget +hset +hdel +hgetall +sadd +srem +sscan +scard +lpush +ltrim +lrange +zadd +zrem +zcard +zrangebyscore +cluster|slots +asking +waitaof
-user lookup reset on #$lookup ~ipl:2:*:k ~ipl:2:*:n ~ipl:2:{demo}:d resetchannels -@all +evalsha +eval +time +ping +info +role +select +get +set +getrange +setrange +zadd +zcard +cluster|slots +asking
+user default reset on #$full ~ipl:2:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +strlen +exists +del +hget +hset +hdel +hgetall +sadd +srem +sscan +scard +lpush +lpushx +rpush +rpop +lrem +lset +lpos +ltrim +lrange +zadd +zrem +zcard +zrangebyscore +cluster|slots +asking +waitaof
+user lookup reset on #$lookup ~ipl:2:*:k ~ipl:2:*:n ~ipl:2:{demo}:d resetchannels -@all +evalsha +eval +time +ping +info +role +select +get +set +getrange +setrange +lpushx +rpush +rpop +cluster|slots +asking
 EOF

@@ -15,15 +15,14 @@
 --              status: limit * 64 + outcome * 4 + scope
 --                outcome: 0 counted, 1 unknown key, 2 inactive, 3 already paused, 4 invalid record,
 --                         5 counted, then paused; 6 and 7 are 0 and 5 after correcting a day from the future;
---                         8 already paused, and its owner has not been told yet; 9 expired; 10 wrong origin; 11 suspended;
---                         12 nothing was written, because the record can't be accessed: it is probably on another server
---              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double); for outcome 8, time of the pause; for
---                9, when the key expired, in seconds
+--                         9 expired; 10 wrong origin; 11 suspended; 12 nothing was written, because the record can't be accessed: it is probably on another server
+--              counts: used * 2^20 + allowed * 1024 + over_daily (exact in a double); for 9, when the key expired, in seconds
 --                used: requests allowed today, including these; over_daily: charges over the daily limit
 --
 -- Atomic because state, burst window and daily count must be checked together: otherwise two replicas of quota-svc
 -- could both allow the last request. One call charges a whole batch, in a Cluster its groups of one master. After a write
--- the script must not fail, because the charges of all groups would: so the first read of a record uses `pcall`.
+-- the script must not fail, because the charges of all groups would: so the first read of a record uses `pcall`. A pause, and a count
+-- that reaches a level of the daily limit, are announced in the same step (announce.lua, which precedes this text).
 -- The offsets are those of the table in src/domain/record/codec.rs. Never add a shebang: it would limit the script to one slot.
 --
 -- Performance: every call runs the script from the top, so setup code costs time even for one charge. The hot path is
@@ -57,9 +56,10 @@ local function correct_day(key, day, used, today)
   return used
 end
 
-local function pause(key, flags, now)
-  local at = struct.pack('<I8', now)
-  redis.call('SETRANGE', key, 2, struct.pack('<BB', 1, flags - flags % 2 + 1)) -- paused, and not announced yet
+local function pause(key, flags, now, burst, announcing)
+  local announce = announcing()
+  local at, pending = struct.pack('<I8', now), announce(key, 'key.paused', now, burst, 0) and 0 or 1
+  redis.call('SETRANGE', key, 2, struct.pack('<BB', 1, flags - flags % 2 + pending))
   redis.call('SETRANGE', key, 8, at)
   redis.call('SETRANGE', key, 48, at)
 end
@@ -124,7 +124,7 @@ end
 -- Returns the status and the counts of a key that is denied regardless of its limits, and of an invalid record. Returns nil if
 -- the limits decide. `ring` is where the hashes of the allowed origins end. KeyRecord::denial in src/domain/record.rs does the
 -- same, except for pauses and invalid records.
-local function denial(key, header, ring, expires, now, origin)
+local function denial(key, header, ring, expires, now, origin, announcing)
   local version, scope, state, flags = struct.unpack('<BBBB', header)
   if version ~= 1 or scope > 2 or state > 2 then return 16, 0 end
   if math.floor(flags / 4) % 2 == 1 then return 44, 0 end -- suspended
@@ -138,8 +138,10 @@ local function denial(key, header, ring, expires, now, origin)
     if not is_allowed then return 40, 0 end
   end
   if state == 0 then return nil end
-  local at = flags % 2 == 1 and redis.call('GETRANGE', key, 48, 55) or ''
-  if #at == 8 then return 32, struct.unpack('<I8', at) end
+  if flags % 2 == 1 then
+    local _, _, announce_pending = announcing()
+    announce_pending(key, header, 0)
+  end
   return 12, 0
 end
 
@@ -205,7 +207,7 @@ for i = 1, groups do
     local scope, ring = (first % 2 ^ 24 - 1) / 256, 200
     if expires > 0 or first >= 33554432 or (scope ~= 2 and scope ~= 1 and scope ~= 0) then
       if first >= 33554432 then ring = 200 + 16 * unpack('<H', header, 47) end -- after the hashes of the allowed origins
-      local denied, detail = denial(key, header, ring, expires, now, argv[rest + groups + i])
+      local denied, detail = denial(key, header, ring, expires, now, argv[rest + groups + i], announcing)
       if denied then
         status, counts = denied, detail
         break
@@ -213,10 +215,15 @@ for i = 1, groups do
     end
 
     local limit = own_limit > 0 and own_limit or daily_default
-    local corrected = false
+    -- The highest byte of `day` is the level of the daily limit that was announced on that day.
+    local level, corrected = 0, false
+    if day >= 16777216 then
+      local number = day % 16777216
+      level, day = (day - number) / 16777216, number
+    end
     if today > day then
       roll_over(key, day, used, today)
-      day, used = today, 0
+      day, used, level = today, 0, 0
     elseif day > today + 1 then
       day, used, corrected = today, correct_day(key, day, used, today), true
     end
@@ -248,7 +255,7 @@ for i = 1, groups do
         elseif capacity < burst then
           capacity, head = grow(key, ring, capacity, head, burst), 0
         else
-          pause(key, math.floor(first / 2 ^ 24), now)
+          pause(key, math.floor(first / 2 ^ 24), now, burst, announcing)
           outcome = 5
           break
         end
@@ -263,7 +270,15 @@ for i = 1, groups do
     end
     if outcome == 4 then break end
     if corrected then outcome = outcome == 5 and 7 or 6 end
-    call('SETRANGE', key, '20', pack('<IILIHHH', day, used, at, burst, capacity, len, head))
+    if (level == 0 and used * 5 >= limit * 4) or (level == 1 and used >= limit) or level > 2 then
+      local reached = level % 4
+      if allowed > 0 and used * 5 >= limit * 4 then reached = math.max(reached, used >= limit and 2 or 1) end
+      if reached ~= level then
+        local _, announce_level = announcing()
+        level = announce_level(key, reached, now, limit, used)
+      end
+    end
+    call('SETRANGE', key, '20', pack('<IILIHHH', day + level * 16777216, used, at, burst, capacity, len, head))
     status, counts = limit * 64 + outcome * 4 + scope, used * 1048576 + allowed * 1024 + over_daily
   until true
   reply[i + 1] = pack('<LL', status, counts)

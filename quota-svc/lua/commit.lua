@@ -8,6 +8,9 @@
 --            NEW record             checks that there is no record
 --            ORIGINS record bytes   replaces the hashes of the allowed origins
 --            EVENTS list line…      adds events, oldest first
+--            LIST list              creates the list of announcements, with its fixed last entry, if there is none
+--            MADE list entry        removes an announcement, of which this change makes notices; without it, another change has made
+--                                   them, and nothing is written
 -- returns  0 if something has changed since it was loaded, else 1, plus 2 if the server has an append-only file that WAITAOF waits
 --          for, plus 4 if it has replicas
 --
@@ -27,16 +30,20 @@ end
 -- An account of another type has no version. It can only be deleted: HSET, as the first write, fails.
 local version = redis.pcall('HGET', KEYS[1], 'v') or ''
 local is_current = (type(version) == 'string' and version or '') == ARGV[1]
+local is_made = false
 local read_of = { SADD = 'SCARD', SREM = 'SCARD', ZADD = 'ZCARD', ZREM = 'ZCARD' }
 for_each(function(name, key, first, last)
   if name == 'HEAD' then
     is_current = is_current and redis.call('GETRANGE', key, 0, #ARGV[last] - 1) == ARGV[last]
   elseif name == 'NEW' then
     is_current = is_current and redis.call('EXISTS', key) == 0
+  elseif name == 'MADE' then
+    is_made = not redis.call('LPOS', key, ARGV[last], 'RANK', -1)
   elseif read_of[name] then
     redis.call(read_of[name], key)
   end
 end)
+if is_made then return 1 end
 if not is_current then return 0 end
 
 local result = 1
@@ -56,6 +63,10 @@ for_each(function(name, key, first, last)
     -- A list of another type loses only its own events.
     redis.pcall('LPUSH', key, unpack(ARGV, first + 2, last))
     redis.pcall('LTRIM', key, 0, 99)
+  elseif name == 'MADE' then
+    redis.call('LREM', key, -1, ARGV[last])
+  elseif name == 'LIST' then
+    if redis.call('EXISTS', key) == 0 then redis.call('RPUSH', key, 0) end
   elseif name ~= 'HEAD' and name ~= 'NEW' then
     redis.call(unpack(ARGV, first, last))
   end

@@ -6,6 +6,8 @@
 --          names none; the account's fields and their values, or '' if it is not a hash; the ID and the record of each key, '' for
 --          a record that is not a string
 --
+-- Announces what a charge could not announce while the slot migrated (announce.lua, which precedes this text).
+--
 -- Atomic because version, rows and records must be of the same state. The caller does not know all Redis keys, so they are
 -- derived, not declared in KEYS, which is safe in a Cluster because they have the same tag. While the slot migrates, some can
 -- be on another server. Then the reply is TRYAGAIN, as it is for Redis keys that are declared.
@@ -21,6 +23,11 @@ end
 local shard, account, records = string.sub(KEYS[1], 1, -35), string.sub(KEYS[1], -34, -3), {}
 local function add(id)
   local record = read('GET', shard .. id .. ':k')
+  if record and #record >= 200 and (string.byte(record, 4) % 2 == 1 or string.byte(record, 24) > 4) then
+    local _, _, announce_pending = announcing()
+    announce_pending(shard .. id .. ':k', record, 0)
+    record = read('GET', shard .. id .. ':k')
+  end
   if record then
     records[#records + 1] = id
     records[#records + 1] = record

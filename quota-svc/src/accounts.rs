@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use api_key::ApiKey;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use quota_api::{
-    AccountChange, Actor, ClaimedNotice, Contact, Event, ImportReport, Limits, NewSession, NoticeKind,
-    NoticeResult, SetCredential, StoredAccount,
+    AccountChange, Actor, ClaimedNotice, Contact, Event, ImportReport, Limits, NewSession, NoticeResult,
+    SetCredential, StoredAccount,
 };
 use tokio::sync::Mutex;
 
@@ -20,7 +20,7 @@ use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey, UnreadableKey};
 use crate::domain::loaded::{Loaded, Target, row};
-use crate::domain::notice::Queue;
+use crate::domain::notice::{Announcement, Queue};
 use crate::domain::rejection::Rejection;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::value::{AccountValue, KeyDraft};
@@ -46,6 +46,8 @@ pub struct Accounts {
     write_timeout: Duration,
     /// Each change drops those of the keys whose records it has changed.
     pub denials: DenialCache,
+    /// That of keys without their own.
+    default_limit: u32,
 }
 
 /// What was true at a time of the store.
@@ -102,14 +104,14 @@ impl Deref for Accounts {
 }
 
 impl Accounts {
-    pub fn new(store: Arc<dyn Store>, write_timeout: Duration) -> Self {
+    pub fn new(store: Arc<dyn Store>, limits: Limits, write_timeout: Duration) -> Self {
         let turns = (0..TURNS).map(|_| Mutex::default()).collect();
-        Self { store, turns, write_timeout, denials: DenialCache::default() }
+        Self { store, turns, write_timeout, denials: DenialCache::default(), default_limit: limits.daily }
     }
 
     /// Opens the store. Connecting to Redis goes on in the background.
     pub fn open(args: &StoreArgs, limits: Limits) -> anyhow::Result<Self> {
-        Ok(Self::new(args.open(limits)?, args.write_timeout))
+        Ok(Self::new(args.open(limits)?, limits, args.write_timeout))
     }
 
     pub async fn create_account(&self, login: &Login, credential: Option<&str>) -> Result<StoredAccount> {
@@ -307,60 +309,53 @@ impl Accounts {
     }
 
     /// Makes notices of announcements and of keys that expire, if the owners want them. Then claims the oldest notice of each
-    /// channel of up to `limit` accounts where it is due.
+    /// channel of up to `limit` accounts where it is due. An account that can't be reached holds up no other.
     pub async fn claim_notices(&self, limit: usize) -> Result<Claims> {
+        let (mut claims, mut unreachable) = (Claims::default(), Unreachable::default());
+        let (announcements, dropped) = self.store.announcements(BATCH).await?;
+        claims.dropped += dropped;
+        for announcement in announcements {
+            let make = |value: &mut AccountValue, now| {
+                Ok(value.make_notices(&announcement, self.default_limit, now))
+            };
+            let target = Target::Key(announcement.key);
+            match unreachable.skip(found(self.update(target, true, make).await))? {
+                Some(Some(dropped)) => claims.dropped += dropped,
+                Some(None) => drop(unreachable.skip(self.correct_index(target, Some(announcement)).await)?),
+                None => {}
+            }
+        }
         let now = self.store.now().await?;
-        let mut claims = Claims::default();
         for key in self.store.expiring_keys(now, BATCH).await? {
             let add = |value: &mut AccountValue, now| {
                 let is_due = value.key(key)?.meta.expiry_notice.is_some_and(|at| at <= now);
                 Ok(is_due.then(|| value.add_expiry_notice(key, now)))
             };
-            match found(self.update(Target::Key(key), true, add).await)?.flatten() {
-                Some(dropped) => claims.dropped += dropped,
-                None => self.correct_index(Target::Key(key)).await?,
+            match unreachable.skip(found(self.update(Target::Key(key), true, add).await))? {
+                Some(Some(Some(dropped))) => claims.dropped += dropped,
+                Some(_) => drop(unreachable.skip(self.correct_index(Target::Key(key), None).await)?),
+                None => {}
             }
         }
-        claims.dropped += self.make_notices().await?;
         // Later than the new notices.
         let now = self.store.now().await?;
         for id in self.store.due_accounts(now, limit).await? {
             let claim = |value: &mut AccountValue, now| Ok(value.claim_notices(now));
-            match found(self.update(Target::Account(id), false, claim).await)? {
-                Some(claimed) if !claimed.is_empty() => claims.notices.extend(claimed),
-                _ => self.correct_index(Target::Account(id)).await?,
+            match unreachable.skip(found(self.update(Target::Account(id), false, claim).await))? {
+                Some(Some(claimed)) if !claimed.is_empty() => claims.notices.extend(claimed),
+                Some(_) => drop(unreachable.skip(self.correct_index(Target::Account(id), None).await)?),
+                None => {}
             }
         }
-        Ok(claims)
-    }
-
-    /// Makes notices of announcements, in their order. Returns the number of notices that were dropped.
-    async fn make_notices(&self) -> Result<u64> {
-        let announcements = self.store.announcements(BATCH).await?;
-        let mut dropped = 0;
-        for announcement in &announcements {
-            // Marked first, because every denied request of the day announces it again.
-            let is_new = announcement.kind != NoticeKind::KeyDailyLimit
-                || self.store.mark_announced(announcement).await?;
-            if is_new {
-                let notice = announcement.notice();
-                let add = |value: &mut AccountValue, now| Ok(value.add_notice(&notice, now));
-                dropped += found(self.update(Target::Key(announcement.key), true, add).await)?.unwrap_or(0);
-            }
-            // Marked last: until then, the next charge of the key repeats the announcement.
-            if announcement.kind == NoticeKind::KeyPaused {
-                self.store.mark_announced(announcement).await?;
-            }
+        match unreachable.0 {
+            Some(error) if claims.notices.is_empty() => Err(error),
+            _ => Ok(claims),
         }
-        if !announcements.is_empty() {
-            self.store.remove_announcements(&announcements).await?;
-        }
-        Ok(dropped)
     }
 
     /// Corrects the time in the index at which a notice of an account, or that a key expires, is due. Otherwise one that was
-    /// deleted, or can't be read, would be looked at again and again.
-    async fn correct_index(&self, target: Target) -> Result<()> {
+    /// deleted, or can't be read, would be looked at again and again. Removes an announcement of which no notice can be made.
+    async fn correct_index(&self, target: Target, made: Option<Announcement>) -> Result<()> {
         let deadline = self.deadline();
         let loaded = match self.store.load(target, &[], deadline).await {
             Err(StoreError::Rejected(_)) => None,
@@ -375,6 +370,7 @@ impl Accounts {
             (None, Target::Key(key)) => Change { account: AccountId(key.0), ..Change::default() },
             (None, Target::Account(_)) => return Ok(()),
         };
+        change.made = made;
         let value = loaded.and_then(|loaded| AccountValue::decode(&loaded).ok().flatten());
         match target {
             Target::Account(_) => change.notice_due = Some(value.and_then(|value| value.outbox.due())),
@@ -505,6 +501,23 @@ fn found<T>(result: Result<Seen<T>>) -> Result<Option<T>> {
         Ok(seen) => Ok(Some(seen.value)),
         Err(StoreError::Rejected(_)) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// The last error of an account that can't be reached. A part of the store that is unreachable holds up only its own accounts.
+#[derive(Default)]
+struct Unreachable(Option<StoreError>);
+
+impl Unreachable {
+    /// `None` if the account can't be reached.
+    fn skip<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Unconfirmed(_))) => {
+                self.0 = Some(error);
+                Ok(None)
+            }
+            result => result.map(Some),
+        }
     }
 }
 

@@ -14,7 +14,6 @@ use quota_api::Limits;
 pub use reads::{KeyQuery, PageQuery, reply};
 
 use crate::accounts::Accounts;
-use crate::announcer::Announcer;
 use crate::metrics::Metrics;
 
 /// For the `docs` field of errors: the internal API has no documentation for its clients, which are our own.
@@ -24,5 +23,4 @@ pub struct Context {
     pub accounts: Arc<Accounts>,
     pub limits: Limits,
     pub metrics: Metrics,
-    pub announcer: Announcer,
 }

@@ -7,13 +7,11 @@ use std::time::Duration;
 use http::HeaderMap;
 use http_server::Server;
 use opentelemetry::metrics::Meter;
-use quota_api::Limits;
 use quota_client::{ChargeService, QuotaToken};
-use service_kit::{Condition, Kit, Telemetry, responder};
+use service_kit::{Condition, Kit, responder};
 use tokio::task::JoinSet;
 
 use crate::accounts::Accounts;
-use crate::announcer::Announcer;
 use crate::api::{self, Context, Guard};
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -55,7 +53,8 @@ impl QuotaService {
         kit: &Kit,
     ) -> anyhow::Result<Self> {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
-        let (context, announcements) = context(accounts.clone(), config.limits.limits(), &kit.telemetry);
+        let (limits, metrics) = (config.limits.limits(), Metrics::new(&kit.telemetry.meter()));
+        let context = Arc::new(Context { accounts: accounts.clone(), limits, metrics });
         let guard = Guard { token, allow_remote: config.allow_remote };
         let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);
         let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&accounts)).await;
@@ -69,7 +68,6 @@ impl QuotaService {
         let health_report = report_store_health(accounts.clone(), condition, kit.telemetry.meter());
         let mut tasks = JoinSet::new();
         tasks.spawn(kit.tasks.watch("store health", health_report));
-        tasks.spawn(kit.tasks.watch("announcements", announcements));
         // A quota-svc that serves only charges may not be allowed to read the outbox.
         if config.serve == Serve::All {
             let outbox_report = report_outbox(accounts.clone(), kit.telemetry.meter());
@@ -99,17 +97,6 @@ impl QuotaService {
         tasks.abort_all();
         accounts.close().await;
     }
-}
-
-/// The context of the API, and the task that announces events to owners.
-fn context(
-    accounts: Arc<Accounts>,
-    limits: Limits,
-    telemetry: &Telemetry,
-) -> (Arc<Context>, impl Future<Output = ()> + Send + use<>) {
-    let metrics = Metrics::new(&telemetry.meter());
-    let (announcer, announcements) = Announcer::new(accounts.clone(), metrics.clone());
-    (Arc::new(Context { accounts, limits, metrics, announcer }), announcements)
 }
 
 async fn wait_for_store(accounts: &Accounts) {
@@ -162,6 +149,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use http_server::ServeArgs;
+    use quota_api::Limits;
     use redb::StorageBackend;
     use redb::backends::InMemoryBackend;
 
@@ -208,7 +196,7 @@ mod tests {
         };
         let store = EmbeddedStore::with_backend(backend, Limits::default(), Default::default());
         let store = Arc::new(store.expect("store opens"));
-        let accounts = Arc::new(Accounts::new(store, Duration::from_secs(10)));
+        let accounts = Arc::new(Accounts::new(store, Limits::default(), Duration::from_secs(10)));
         let service = QuotaService::start_with(accounts.clone(), None, &config, &kit).await.expect("starts");
         let service = tokio::spawn(service.run());
 

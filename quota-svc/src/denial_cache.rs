@@ -50,7 +50,7 @@ impl DenialCache {
         let denial = self.entries.get(subject).filter(|denial| now < denial.expires && applies(denial))?;
         let age_ms = i64::try_from(now.duration_since(denial.inserted).as_millis()).unwrap_or(0);
         Some(match denial.outcome {
-            GroupOutcome::Paused { now, .. } => GroupOutcome::Paused { now: now + age_ms, unannounced: None },
+            GroupOutcome::Paused { now } => GroupOutcome::Paused { now: now + age_ms },
             GroupOutcome::Counted(counts) => {
                 GroupOutcome::Counted(GroupCounts { now: counts.now + age_ms, ..counts })
             }
@@ -90,7 +90,7 @@ fn cacheable(subject: Subject, outcome: &GroupOutcome) -> Option<(GroupOutcome, 
     match outcome {
         GroupOutcome::Denied(Verdict::UnknownKey) | GroupOutcome::Paused { .. } => Some((*outcome, TTL)),
         GroupOutcome::Counted(counts) if counts.burst_exceeded => {
-            Some((GroupOutcome::Paused { now: counts.now, unannounced: None }, TTL))
+            Some((GroupOutcome::Paused { now: counts.now }, TTL))
         }
         GroupOutcome::Counted(counts) if subject == Subject::Demo && counts.used >= counts.limit => {
             let midnight = i64::try_from(midnight_after(day_of(counts.now)) * 1000).unwrap_or(i64::MAX);
@@ -150,17 +150,14 @@ mod tests {
         let now = Instant::now();
         cache.insert(&group(KEY, None), &counted(3, 0, true), cache.generation(), now);
         let later = now + Duration::from_millis(1_500);
-        assert_eq!(
-            cache.get(&KEY, None, later),
-            Some(GroupOutcome::Paused { now: 2_500, unannounced: None })
-        );
+        assert_eq!(cache.get(&KEY, None, later), Some(GroupOutcome::Paused { now: 2_500 }));
         assert_eq!(cache.get(&KEY, None, now + TTL), None);
     }
 
     #[test]
     fn pause_shown_to_an_origin_is_cached_for_it_alone() {
         let (cache, now) = (DenialCache::default(), Instant::now());
-        let paused = GroupOutcome::Paused { now: 1_000, unannounced: None };
+        let paused = GroupOutcome::Paused { now: 1_000 };
         let cached = |origin| cache.get(&KEY, origin, now).is_some();
         cache.insert(&group(KEY, Some(7)), &paused, cache.generation(), now);
         assert_eq!([Some(7), Some(8), None].map(cached), [true, false, false]);

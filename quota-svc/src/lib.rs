@@ -2,7 +2,6 @@
 //! store.
 
 pub mod accounts;
-mod announcer;
 pub mod api;
 pub mod app;
 pub mod cli;

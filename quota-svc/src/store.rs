@@ -150,15 +150,9 @@ pub trait Store: Send + Sync {
     /// be on two pages if accounts are created or deleted meanwhile.
     async fn accounts(&self, cursor: Option<&str>, limit: usize) -> Result<AccountIds>;
 
-    /// Announces an event of a key, for a notice to its owner. Needs no access to accounts: the quota-svc of a lookup-svc has
-    /// none. Safe to repeat. Returns the number of announcements that were dropped, because their number is bounded.
-    async fn announce(&self, announcement: &Announcement) -> Result<u64>;
-    /// The oldest announcements, at most about `limit`. What is unreachable or can't be read is left out.
-    async fn announcements(&self, limit: usize) -> Result<Vec<Announcement>>;
-    /// Marks a pause or a day as announced in the key's record. Returns `false` if the key was paused again, or the day is marked
-    /// already.
-    async fn mark_announced(&self, announcement: &Announcement) -> Result<bool>;
-    async fn remove_announcements(&self, announcements: &[Announcement]) -> Result<()>;
+    /// The oldest announcements of charges, at most about `limit`, and how many were dropped since the last call, because their
+    /// number is bounded. What is unreachable or can't be read is left out.
+    async fn announcements(&self, limit: usize) -> Result<(Vec<Announcement>, u64)>;
     /// Accounts with a notice that is due at `now`, at most about `limit`.
     async fn due_accounts(&self, now: i64, limit: usize) -> Result<Vec<AccountId>>;
     /// Keys with an expiry notice that is due at `now`, at most about `limit`.

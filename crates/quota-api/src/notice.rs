@@ -5,19 +5,26 @@ use std::collections::BTreeMap;
 use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
-/// Kind of a notice. `key.paused`: the key exceeded the burst limit. `key.daily_limit`: the key's first request over the
-/// daily limit was denied today. `key.expiring`: the key expires in 7 days or less, or in a day or less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Kind of a notice. `key.paused`: the key exceeded the burst limit. `key.daily_limit_80`, `key.daily_limit`: the key's requests of
+/// today have reached four fifths of the daily limit, or all of it. `key.expiring`: the key expires in 7 days or less, or in a day or less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum NoticeKind {
     #[serde(rename = "key.paused")]
     KeyPaused,
+    #[serde(rename = "key.daily_limit_80")]
+    KeyDailyLimit80,
     #[serde(rename = "key.daily_limit")]
     KeyDailyLimit,
     #[serde(rename = "key.expiring")]
     KeyExpiring,
 }
 
-base::names!(NoticeKind: KeyPaused => "key.paused", KeyDailyLimit => "key.daily_limit", KeyExpiring => "key.expiring");
+base::names!(NoticeKind:
+    KeyPaused => "key.paused",
+    KeyDailyLimit80 => "key.daily_limit_80",
+    KeyDailyLimit => "key.daily_limit",
+    KeyExpiring => "key.expiring",
+);
 
 /// How a notice reaches its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -38,11 +45,13 @@ pub struct Notice {
     pub kind: NoticeKind,
     /// ID of the key.
     pub key: String,
-    /// Time of the pause, the start of the day (UTC) of the daily limit, or 7 days or 1 day before the key expires: Unix time
-    /// in milliseconds.
+    /// When it happened; for `key.expiring`, 7 days or 1 day before the key expires. Unix time in milliseconds.
     pub at: i64,
-    /// The limit that was exceeded; 0 for `key.expiring`.
+    /// The limit that was exceeded or reached; 0 for `key.expiring`.
     pub limit: u32,
+    /// Requests of the day so far; 0 for `key.paused` and `key.expiring`.
+    #[serde(default)]
+    pub used: u32,
 }
 
 /// The oldest notice of an account in a channel, claimed by a process that delivers it. Other processes get it again after 60 seconds,

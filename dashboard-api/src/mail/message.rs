@@ -28,6 +28,10 @@ pub fn sentence(notice: &Notice, key: &Key) -> String {
         NoticeKind::KeyPaused => format!(
             "Key “{name}” ({hint}) is paused: it made more than {limit} requests within 60 seconds. Its requests get 429 until you resume it"
         ),
+        NoticeKind::KeyDailyLimit80 => format!(
+            "Key “{name}” ({hint}) has made {} of its {limit} requests for today. After them, its requests get 429 until midnight UTC",
+            notice.used
+        ),
         NoticeKind::KeyDailyLimit => format!(
             "Key “{name}” ({hint}) has used up its daily limit of {limit} requests. Its requests get 429 until midnight UTC"
         ),
@@ -44,6 +48,7 @@ impl Message {
     pub fn notice(notice: &Notice, key: &Key, link: &str) -> Self {
         let what = match notice.kind {
             NoticeKind::KeyPaused => "is paused",
+            NoticeKind::KeyDailyLimit80 => "has used 80 % of its daily limit",
             NoticeKind::KeyDailyLimit => "has reached its daily limit",
             NoticeKind::KeyExpiring => "expires soon",
         };

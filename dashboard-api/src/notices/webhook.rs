@@ -46,7 +46,8 @@ impl Message {
         let data = json!({
             "key": { "id": key.id, "name": key.settings.name, "hint": key.hint, "link": link },
             "limit": notice.limit,
-            "used_today": key.used_today,
+            "used_today": notice.used.max(key.used_today),
+            "expires_at": key.settings.expires_at,
         });
         let body = body(notice.kind.as_str(), notice.at, &data, &text);
         Self { id: message::notice_id(notice), body }

@@ -84,13 +84,13 @@ because an existing Secret may have only one password. */}}
 
 {{/* Permissions of a quota-svc that serves all operations. */}}
 {{- define "ip-lookup.aclFull" -}}
-~{{ .Values.quota.keyPrefix }}2:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +strlen +exists +del +hget +hset +hdel +hgetall +sadd +srem +sscan +scard +lpush +ltrim +lrange +zadd +zrem +zcard +zrangebyscore +cluster|slots +asking +waitaof
+~{{ .Values.quota.keyPrefix }}2:* resetchannels -@all +evalsha +eval +time +ping +info +wait +role +select +get +set +getrange +setrange +strlen +exists +del +hget +hset +hdel +hgetall +sadd +srem +sscan +scard +lpush +lpushx +rpush +rpop +lrem +lset +lpos +ltrim +lrange +zadd +zrem +zcard +zrangebyscore +cluster|slots +asking +waitaof
 {{- end -}}
 
 {{/* Permissions of a quota-svc that serves only charges: records, announcements and the demo's counter. */}}
 {{- define "ip-lookup.aclLookup" -}}
 {{- $prefix := printf "~%s2:" .Values.quota.keyPrefix -}}
-{{ $prefix }}*:k {{ $prefix }}*:n {{ $prefix }}{demo}:d resetchannels -@all +evalsha +eval +time +ping +info +role +select +get +set +getrange +setrange +zadd +zcard +cluster|slots +asking
+{{ $prefix }}*:k {{ $prefix }}*:n {{ $prefix }}{demo}:d resetchannels -@all +evalsha +eval +time +ping +info +role +select +get +set +getrange +setrange +lpushx +rpush +rpop +cluster|slots +asking
 {{- end -}}
 
 {{/* Checksum of what a running Valkey has read: the configuration and the users, without comments. */}}

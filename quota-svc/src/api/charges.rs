@@ -13,7 +13,6 @@ use quota_client::{ChargeService, ClientError};
 use super::Context;
 use super::error::{RequestError, Result};
 use crate::domain::id::KeyId;
-use crate::domain::notice::Announcement;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 
 /// Subject and origin of a charge. The demo accepts every origin, so it has none.
@@ -105,9 +104,6 @@ impl Context {
         self.metrics.record_store_call(now - started);
         for (group, outcome) in groups.iter().zip(&outcomes) {
             self.accounts.denials.insert(group, outcome, generation, now);
-            if let Some(announcement) = Announcement::of(group, outcome, self.limits.burst) {
-                self.announcer.announce(announcement);
-            }
         }
         outcomes
     }

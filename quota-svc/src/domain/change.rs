@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::event::to_line;
 use super::id::{AccountId, KeyId};
 use super::loaded::{Loaded, Version, row};
+use super::notice::Announcement;
 use super::record::{HEAD_BYTES, KeyRecord, encode, encode_head};
 use super::value::AccountValue;
 
@@ -26,6 +27,8 @@ pub struct Change {
     pub expiry_notices: BTreeMap<KeyId, Option<i64>>,
     /// When a notice of the account is due, ms, if that has changed; `None`: it has none anymore.
     pub notice_due: Option<Option<i64>>,
+    /// An announcement to remove. Without it, another change has made its notices, and nothing is written.
+    pub made: Option<Announcement>,
 }
 
 /// A change of a key's record.
@@ -63,6 +66,7 @@ impl Change {
             expected: loaded.version,
             exists: value.is_some(),
             rows: deleted.collect(),
+            made: value.and_then(|value| value.made),
             ..Self::default()
         };
         rows.retain(|name, row| old_rows.get(name) != Some(row));

@@ -1,18 +1,18 @@
 //! What is announced to the owner of a key.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use quota_api::{Channel, Delivery, Notice, NoticeKind};
 use serde::{Deserialize, Serialize};
 
 use super::id::{AccountId, KeyId};
-use super::time::{MS_PER_DAY, day_of};
-use super::verdict::{ChargeGroup, GroupOutcome, Subject};
+use super::time::MS_PER_DAY;
 
 /// Maximum number of notices of a queue that wait for their delivery. A further one replaces an older one.
 pub const MAX_NOTICES: usize = 100;
-/// Maximum number of announcements of a shard. Further ones are dropped.
-pub const MAX_ANNOUNCEMENTS: usize = 1_000;
+/// Maximum number of announcements in the embedded store; in Redis it is 1,000 per shard. The oldest go.
+pub const MAX_ANNOUNCEMENTS: usize = 64_000;
 /// Duration of a claim, after which another process may deliver the notice.
 pub const CLAIM_MS: i64 = 60_000;
 /// Start of the year 10,000 in ms, which RFC 3339 has no text for.
@@ -43,10 +43,8 @@ impl Outbox {
     /// `None` if it can't be read, or has a notice that can't be delivered.
     pub fn decode(json: &[u8]) -> Option<Self> {
         let outbox: Self = serde_json::from_slice(json).ok()?;
-        let is_valid = |queue: &NoticeQueue| {
-            !queue.notices.is_empty()
-                && queue.notices.iter().all(|notice| Announcement::from_notice(notice).is_some())
-        };
+        let is_valid =
+            |queue: &NoticeQueue| !queue.notices.is_empty() && queue.notices.iter().all(is_deliverable);
         outbox.queues.values().all(is_valid).then_some(outbox)
     }
 
@@ -85,54 +83,56 @@ pub fn next_expiry_notice(expires_at: u32, now: i64) -> Option<i64> {
     expiry_notices(expires_at).find(|at| *at > now)
 }
 
-/// A pause, a first denied request of a day or a key that expires, which the owner must be told about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A pause, a level of the daily limit that was reached, or a key that expires, which the owner must be told about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Announcement {
+    /// When it happened, ms; of an expiry, 7 days or 1 day before.
+    pub at: i64,
     pub key: KeyId,
     pub kind: NoticeKind,
-    /// Time of the pause or of the denied request, ms.
-    pub at: i64,
+    /// The limit that was reached; 0 for the default one, and for an expiry.
     pub limit: u32,
+    /// Requests of the day so far; 0 for a pause and an expiry.
+    pub used: u32,
+}
+
+/// As it is stored, see `lua/announce.lua`.
+impl fmt::Display for Announcement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, key, kind, limit, used } = self;
+        write!(f, "{key} {} {at} {limit} {used}", kind.as_str())
+    }
 }
 
 impl Announcement {
-    /// What the outcome of a group gives reason to announce. Every request over the daily limit does: the store knows
-    /// which is the day's first.
-    pub fn of(group: &ChargeGroup, outcome: &GroupOutcome, burst_limit: u16) -> Option<Self> {
-        let Subject::Key(key) = group.subject else { return None };
-        let paused = |at| Some(Self { key, kind: NoticeKind::KeyPaused, at, limit: burst_limit.into() });
-        match outcome {
-            GroupOutcome::Counted(counts) if counts.burst_exceeded => paused(counts.now),
-            GroupOutcome::Paused { unannounced: Some(at), .. } => paused(*at),
-            GroupOutcome::Counted(counts) if counts.over_daily > 0 => {
-                Some(Self { key, kind: NoticeKind::KeyDailyLimit, at: counts.now, limit: counts.limit })
-            }
-            _ => None,
-        }
+    /// `None` if it has another text than a stored one, or its time can't be formatted.
+    pub fn parse(text: &str) -> Option<Self> {
+        let [key, kind, at, limit, used] = text.split(' ').collect::<Vec<_>>().try_into().ok()?;
+        let kind = *NoticeKind::ALL.iter().find(|known| known.as_str() == kind)?;
+        let (key, at) = (KeyId::from_hex(key).ok()?, at.parse().ok()?);
+        let announcement = Self { at, key, kind, limit: limit.parse().ok()?, used: used.parse().ok()? };
+        ((0..END_OF_TIME).contains(&at) && announcement.to_string() == text).then_some(announcement)
     }
 
     /// That the key expires, if that is due at `now`. `expires_at` is in seconds.
     pub fn of_expiry(key: KeyId, expires_at: u32, now: i64) -> Option<Self> {
         let at = expiry_notices(expires_at).filter(|at| *at <= now).last()?;
         let is_over = now >= i64::from(expires_at) * 1000;
-        (!is_over).then_some(Self { key, kind: NoticeKind::KeyExpiring, at, limit: 0 })
+        (!is_over).then_some(Self { at, key, kind: NoticeKind::KeyExpiring, limit: 0, used: 0 })
     }
 
-    /// The announcement of a notice. `None` if its key is not an ID, or its time can't be formatted.
-    pub fn from_notice(notice: &Notice) -> Option<Self> {
-        let Notice { kind, key, at, limit } = notice;
-        if !(0..END_OF_TIME).contains(at) {
-            return None;
-        }
-        Some(Self { key: KeyId::from_hex(key).ok()?, kind: *kind, at: *at, limit: *limit })
+    /// Whether it is too old to be of use to the owner.
+    pub fn is_over(&self, now: i64) -> bool {
+        now - self.at > MS_PER_DAY
     }
 
-    /// The same for every announcement of the same pause or day.
     pub fn notice(&self) -> Notice {
-        let at = match self.kind {
-            NoticeKind::KeyPaused | NoticeKind::KeyExpiring => self.at,
-            NoticeKind::KeyDailyLimit => i64::from(day_of(self.at)) * MS_PER_DAY,
-        };
-        Notice { kind: self.kind, key: self.key.to_string(), at, limit: self.limit }
+        let Self { at, key, kind, limit, used } = *self;
+        Notice { kind, key: key.to_string(), at, limit, used }
     }
+}
+
+/// Whether dashboard-api can deliver a stored notice: its key is an ID, and its time can be formatted.
+fn is_deliverable(notice: &Notice) -> bool {
+    KeyId::from_hex(&notice.key).is_ok() && (0..END_OF_TIME).contains(&notice.at)
 }

@@ -3,7 +3,7 @@
 mod codec;
 
 pub use codec::{CodecError, HEAD_BYTES, USAGE_DAYS, account_of, decode, encode, encode_head};
-use quota_api::{DayUsage, KeySettings, KeyState, Limits, Outcome, Scope, Verdict, origin_hash};
+use quota_api::{DayUsage, KeySettings, KeyState, Limits, NoticeKind, Outcome, Scope, Verdict, origin_hash};
 
 use super::id::AccountId;
 use super::time::{date_of, day_of};
@@ -18,12 +18,10 @@ pub struct KeyRecord {
     pub state: KeyState,
     /// Unix time in milliseconds.
     pub state_since: i64,
-    /// Whether the pause at `paused_at` has not been announced to the owner yet.
+    /// Whether the last pause could not be announced, because its slot migrated. The next charge or load announces it.
     pub unannounced: bool,
     /// Time of the last pause, ms; 0 if there was none. Unlike `state_since`, other changes keep it.
     pub paused_at: i64,
-    /// The last day on which the owner was told about the daily limit.
-    pub limit_notice_day: u32,
     /// The key's own limit; `None` for the default.
     pub daily_limit: Option<u32>,
     /// When the key expires: Unix time in seconds.
@@ -34,8 +32,10 @@ pub struct KeyRecord {
     pub account: AccountId,
     /// Whether the key's account is suspended.
     pub suspended: bool,
-    /// The day that `used` refers to.
+    /// The day that `used` and `level` refer to.
     pub day: u32,
+    /// The level of the daily limit that was announced: 0, 1 for 80 % or 2 for 100 %; 4 more if it could not be announced yet.
+    pub level: u8,
     /// Number of requests that were allowed on `day`.
     pub used: u32,
     /// Requests allowed on earlier days, indexed by day modulo 31.
@@ -51,13 +51,13 @@ impl KeyRecord {
             state_since: now,
             unannounced: false,
             paused_at: 0,
-            limit_notice_day: 0,
             daily_limit,
             expires_at: None,
             origins: Vec::new(),
             account: AccountId::default(),
             suspended: false,
             day: day_of(now),
+            level: 0,
             used: 0,
             past: [0; USAGE_DAYS],
             window: BurstWindow::default(),
@@ -101,7 +101,7 @@ impl KeyRecord {
         self.roll_over(day_of(now));
         if !self.window.try_admit(now, limits.burst) {
             self.state = KeyState::Paused;
-            (self.state_since, self.paused_at, self.unannounced) = (now, now, true);
+            (self.state_since, self.paused_at) = (now, now);
             return Outcome::BurstExceeded;
         }
         if self.used >= self.limit(limits) {
@@ -109,6 +109,19 @@ impl KeyRecord {
         }
         self.used += 1;
         Outcome::Allowed
+    }
+
+    /// Stores the level of the daily limit that the count has reached. Returns the notice of it, unless it was announced today.
+    pub fn reach_level(&mut self, limits: &Limits) -> Option<NoticeKind> {
+        let (used, limit) = (u64::from(self.used), u64::from(self.limit(limits)));
+        let (level, kind) = match () {
+            () if used >= limit => (2, NoticeKind::KeyDailyLimit),
+            () if used * 5 >= limit * 4 => (1, NoticeKind::KeyDailyLimit80),
+            () => return None,
+        };
+        let is_new = level > self.level;
+        self.level = self.level.max(level);
+        is_new.then_some(kind)
     }
 
     /// Whether the key's day is more than one day ahead of `now`, so that the clock was wrong. After a smaller step back
@@ -173,7 +186,7 @@ impl KeyRecord {
         for day in idle {
             self.past[past_index(day)] = 0;
         }
-        (self.day, self.used) = (today, 0);
+        (self.day, self.used, self.level) = (today, 0, 0);
     }
 }
 

@@ -19,7 +19,7 @@ use super::event::with_actor;
 use super::id::{AccountId, KeyId};
 use super::key::{KeyMeta, StoredKey, UnreadableKey};
 use super::loaded::{Loaded, row};
-use super::notice::Outbox;
+use super::notice::{Announcement, Outbox};
 use super::record::decode;
 use super::rejection::Rejection;
 use super::transfer::ImportAccount;
@@ -33,6 +33,8 @@ pub struct AccountValue {
     pub keys: BTreeMap<KeyId, Result<StoredKey, UnreadableKey>>,
     /// Events of keys that the next commit adds, oldest first.
     pub new_events: Vec<(KeyId, Event)>,
+    /// The announcement of which this change makes notices.
+    pub made: Option<Announcement>,
 }
 
 impl AccountValue {
@@ -99,6 +101,7 @@ impl AccountValue {
             outbox: Outbox::default(),
             keys: BTreeMap::new(),
             new_events: Vec::new(),
+            made: None,
         }
     }
 

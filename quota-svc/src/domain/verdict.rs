@@ -33,8 +33,6 @@ pub enum GroupOutcome {
     /// The key was paused before these charges.
     Paused {
         now: i64,
-        /// Time of the pause, if it has not been announced to the owner yet.
-        unannounced: Option<i64>,
     },
     Counted(GroupCounts),
     /// The store is unavailable, or the subject's record is invalid.
@@ -64,7 +62,7 @@ impl GroupOutcome {
     pub fn verdict(&self, index: u32, limits: &Limits) -> Verdict {
         match self {
             Self::Denied(verdict) => *verdict,
-            Self::Paused { now, .. } => Verdict::Paused(burst_exceeded(*now, limits)),
+            Self::Paused { now } => Verdict::Paused(burst_exceeded(*now, limits)),
             Self::Counted(counts) => counts.verdict(index, limits),
             Self::Unavailable => Verdict::Unavailable,
         }

@@ -45,7 +45,7 @@ impl EmbeddedStore {
         Self::start(StoreFile::open(path)?, limits, clock)
     }
 
-    /// A store without a file, for tests and for generating the OpenAPI document.
+    /// A store without a file, for tests.
     pub fn in_memory(limits: Limits, clock: Clock) -> Result<Self, OpenError> {
         Self::with_backend(InMemoryBackend::new, limits, clock)
     }
@@ -120,21 +120,11 @@ impl Store for EmbeddedStore {
         self.state().accounts(cursor, limit)
     }
 
-    async fn announce(&self, announcement: &Announcement) -> Result<u64> {
-        Ok(self.state().announce(announcement))
-    }
-
-    async fn announcements(&self, limit: usize) -> Result<Vec<Announcement>> {
-        Ok(self.state().announcements.iter().take(limit).copied().collect())
-    }
-
-    async fn mark_announced(&self, announcement: &Announcement) -> Result<bool> {
-        Ok(self.state().mark_announced(announcement))
-    }
-
-    async fn remove_announcements(&self, announcements: &[Announcement]) -> Result<()> {
-        self.state().announcements.retain(|announcement| !announcements.contains(announcement));
-        Ok(())
+    async fn announcements(&self, limit: usize) -> Result<(Vec<Announcement>, u64)> {
+        self.writer.save_pauses().await?;
+        let mut state = self.state();
+        let dropped = std::mem::take(&mut state.dropped_announcements);
+        Ok((state.announcements.iter().take(limit).copied().collect(), dropped))
     }
 
     async fn due_accounts(&self, now: i64, limit: usize) -> Result<Vec<AccountId>> {

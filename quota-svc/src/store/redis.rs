@@ -22,13 +22,12 @@ use quota_api::Limits;
 use redis::{FromRedisValue, Value};
 use redis_keys::RedisKeys;
 use settings::SettingsCheck;
-use shards::parse_announcement;
 pub use target::RedisUrlError;
 use topology::{CallError, Topology};
 
 use super::{AccountIds, Confirmation, Result, Store, StoreArgs, StoreError};
 use crate::domain::change::Change;
-use crate::domain::id::{AccountId, KeyId};
+use crate::domain::id::{AccountId, KeyId, SHARDS};
 use crate::domain::loaded::{Loaded, Target};
 use crate::domain::notice::Announcement;
 use crate::domain::time::{Clock, day_of};
@@ -120,21 +119,8 @@ impl Store for RedisStore {
         self.list_accounts(cursor, limit).await
     }
 
-    async fn announce(&self, announcement: &Announcement) -> Result<u64> {
-        self.add_announcement(announcement).await
-    }
-
-    async fn announcements(&self, limit: usize) -> Result<Vec<Announcement>> {
-        let first = self.earliest("n", "+inf", limit, parse_announcement).await?;
-        Ok(first.into_iter().map(|(_, announcement)| announcement).collect())
-    }
-
-    async fn mark_announced(&self, announcement: &Announcement) -> Result<bool> {
-        self.mark_record(announcement).await
-    }
-
-    async fn remove_announcements(&self, announcements: &[Announcement]) -> Result<()> {
-        self.forget_announcements(announcements).await
+    async fn announcements(&self, limit: usize) -> Result<(Vec<Announcement>, u64)> {
+        self.oldest_announcements(limit).await
     }
 
     async fn due_accounts(&self, now: i64, limit: usize) -> Result<Vec<AccountId>> {
@@ -150,20 +136,27 @@ impl Store for RedisStore {
     }
 
     async fn overdue_ms(&self) -> Result<i64> {
-        let mut first = self.earliest("n", "+inf", 1, |_, _| Some(())).await?;
-        first.extend(self.earliest("q", "+inf", 1, |_, _| Some(())).await?);
-        match first.iter().map(|(due, ())| *due).min() {
+        let announced = self.oldest_announcements(1).await?.0;
+        let due = self.earliest("q", "+inf", 1, |_, _| Some(())).await?;
+        let times = due.iter().map(|(due, ())| *due).chain(announced.iter().map(|first| first.at));
+        match times.min() {
             Some(due) => Ok(self.now().await?.saturating_sub(due).max(0)),
             None => Ok(0),
         }
     }
 
-    /// The manual clock's time or the server's. In a Cluster the server is the master of the demo's slot.
+    /// The manual clock's time or that of a server, whichever can be reached.
     async fn now(&self) -> Result<i64> {
         if let Some(now) = self.clock.manual() {
             return Ok(now);
         }
-        let redis_key = self.redis_keys.demo();
+        let mut redis_key = self.redis_keys.demo();
+        for shard in 0..SHARDS {
+            match self.query::<(i64, i64)>(&Call::without_args("TIME", &redis_key)).await {
+                Ok((seconds, micros)) => return Ok(seconds * 1000 + micros / 1000),
+                Err(_) => redis_key = self.redis_keys.of_shard(shard, "n"),
+            }
+        }
         let (seconds, micros): (i64, i64) = self.query(&Call::without_args("TIME", &redis_key)).await?;
         Ok(seconds * 1000 + micros / 1000)
     }

@@ -7,18 +7,17 @@
 //! | 0 | 1 | format version |
 //! | 1 | 1 | scope |
 //! | 2 | 1 | state |
-//! | 3 | 1 | flags: 1 the last pause has not been announced to the owner yet, 2 only some origins may use the key, 4 its account is suspended |
+//! | 3 | 1 | flags: 1 the last pause could not be announced yet, 2 only some origins may use the key, 4 its account is suspended |
 //! | 4 | 4 | the key's own daily limit, 0 for the default |
 //! | 8 | 8 | time of the last state change, ms |
 //! | 16 | 4 | when the key expires, s; 0 if it does not |
-//! | 20 | 4 | current day |
+//! | 20 | 3 + 1 | current day, level of the daily limit that was announced on it |
 //! | 24 | 4 | requests allowed on the current day |
 //! | 28 | 8 | latest arrival, ms |
 //! | 36 | 4 | burst limit of the last charge |
 //! | 40 | 2 + 2 + 2 | the ring's capacity, number of arrivals, index of the oldest |
 //! | 46 | 2 | number of allowed origins |
 //! | 48 | 8 | time of the last pause, ms |
-//! | 56 | 4 | last day on which the owner was told about the daily limit |
 //! | 60 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
 //! | 184 | 16 | ID of the account |
 //! | 200 | origins × 16 | hashes of the allowed origins, big-endian |
@@ -39,6 +38,8 @@ pub const HEAD_BYTES: usize = 20;
 const UNANNOUNCED: u8 = 1;
 const RESTRICTED: u8 = 2;
 const SUSPENDED: u8 = 4;
+/// The level's place in the number with the day.
+const LEVEL: u32 = 1 << 24;
 const USAGE_OFFSET: usize = 60;
 const ACCOUNT_OFFSET: usize = USAGE_OFFSET + 4 * USAGE_DAYS;
 const ORIGINS_OFFSET: usize = ACCOUNT_OFFSET + 16;
@@ -57,7 +58,7 @@ pub enum CodecError {
 pub fn encode(record: &KeyRecord) -> Vec<u8> {
     let window = &record.window;
     let mut out = encode_head(record).to_vec();
-    out.extend(record.day.to_le_bytes());
+    out.extend((record.day % LEVEL + u32::from(record.level) * LEVEL).to_le_bytes());
     out.extend(record.used.to_le_bytes());
     out.extend(window.last.to_le_bytes());
     out.extend(u32::from(window.limit).to_le_bytes());
@@ -67,7 +68,7 @@ pub fn encode(record: &KeyRecord) -> Vec<u8> {
         out.extend(field.to_le_bytes());
     }
     out.extend(record.paused_at.to_le_bytes());
-    out.extend(record.limit_notice_day.to_le_bytes());
+    out.extend([0; 4]);
     out.extend(record.past.iter().flat_map(|n| n.to_le_bytes()));
     out.extend(record.account.0);
     out.extend(record.origins.iter().flat_map(|hash| hash.to_be_bytes()));
@@ -124,10 +125,10 @@ pub fn decode(bytes: &[u8]) -> Result<KeyRecord, CodecError> {
         account: AccountId(take(bytes, ACCOUNT_OFFSET)),
         suspended: bytes[3] & SUSPENDED != 0,
         paused_at: i64_at(bytes, 48),
-        limit_notice_day: u32_at(bytes, 56),
         daily_limit: Some(u32_at(bytes, 4)).filter(|limit| *limit > 0),
         expires_at: Some(u32_at(bytes, 16)).filter(|at| *at > 0),
-        day: u32_at(bytes, 20),
+        day: u32_at(bytes, 20) % LEVEL,
+        level: bytes[23],
         used: u32_at(bytes, 24),
         past,
         window: decode_window(bytes, ring_offset)?,

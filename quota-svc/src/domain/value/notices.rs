@@ -25,6 +25,17 @@ impl AccountValue {
         dropped
     }
 
+    /// Makes notices of an announcement, which the commit removes. `default_limit` is that of keys without their own. Returns how
+    /// many notices were dropped for it.
+    pub fn make_notices(&mut self, announcement: &Announcement, default_limit: u32, now: i64) -> u64 {
+        self.made = Some(*announcement);
+        if announcement.is_over(now) {
+            return 0;
+        }
+        let limit = if announcement.limit == 0 { default_limit } else { announcement.limit };
+        self.add_notice(&Announcement { limit, ..*announcement }.notice(), now)
+    }
+
     /// Makes the notice that a key expires, if it is due, and sets the time of the next one. Returns how many notices were dropped
     /// for it.
     pub fn add_expiry_notice(&mut self, key: KeyId, now: i64) -> u64 {
@@ -99,7 +110,7 @@ pub(in crate::domain) mod tests {
     }
 
     pub fn notice(at: i64) -> Notice {
-        Notice { kind: NoticeKind::KeyPaused, key: id(1).to_string(), at, limit: 300 }
+        Notice { kind: NoticeKind::KeyPaused, key: id(1).to_string(), at, limit: 300, used: 0 }
     }
 
     pub fn result(claim: u64, retry_seconds: Option<u32>, delivery: Option<Delivery>) -> NoticeResult {

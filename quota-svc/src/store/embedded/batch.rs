@@ -7,8 +7,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::state::State;
-use super::store_file::{RowWrite, kind, row};
+use super::state::{State, announcement_row};
+use super::store_file::{RowWrite, kind, named_row, row};
 use crate::domain::change::{Change, RecordChange};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::record::{HEAD_BYTES, KeyRecord, decode, encode, encode_head};
@@ -24,15 +24,19 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Adds a change. Returns `false` if the account or one of the records is not as it was loaded, or if the batch
+    /// Adds a change, unless another one has made its notices. Returns `false` if the account or one of the records is not as it was loaded, or if the batch
     /// changes it already.
     pub fn add(&mut self, state: &State, change: Change) -> Result<bool> {
         let (account, stored) = (change.account, state.accounts.get(&change.account));
+        if change.made.is_some_and(|made| !state.announcements.contains(&made)) {
+            return Ok(true);
+        }
         if self.accounts.contains(&account) || stored.map(|stored| stored.version) != change.expected {
             return Ok(false);
         }
         let (mut records, mut rows) = (Vec::new(), Vec::new());
         let mut put = |key, value| rows.push(RowWrite::Put(key, value));
+        change.made.iter().for_each(|made| put(announcement_row(made), None));
         for (id, change) in change.records {
             let mut changed = None;
             let value = match (change, state.records.get(&id)) {
@@ -62,7 +66,7 @@ impl Batch {
             put(row(kind::RECORD, id.0), value);
             records.push((id, changed));
         }
-        let account_row = |name: &str| [&row(kind::ACCOUNT, account.0), name.as_bytes()].concat();
+        let account_row = |name: &str| named_row(kind::ACCOUNT, account.0, name);
         let time = |at: Option<i64>| at.map(|at| at.to_le_bytes().to_vec());
         if change.exists {
             change.rows.into_iter().for_each(|(name, value)| put(account_row(&name), value));
@@ -106,9 +110,6 @@ impl State {
 fn with_difference(mut record: KeyRecord, [before, after]: [KeyRecord; 2]) -> KeyRecord {
     if (after.state, after.state_since) != (before.state, before.state_since) {
         (record.state, record.state_since) = (after.state, after.state_since);
-    }
-    if after.unannounced != before.unannounced {
-        record.unannounced = after.unannounced;
     }
     if after.window != before.window {
         record.window = after.window;

@@ -1,11 +1,11 @@
 //! The state in memory. Charges change it directly; a commit changes it when its rows are on disk.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Bound;
 
 use quota_api::{KeyState, Limits, NoticeKind, Outcome, Verdict};
 
-use super::store_file::{OpenError, RowWrite, StoreFile, kind, parse_row, row};
+use super::store_file::{OpenError, RowWrite, StoreFile, kind, named_row, parse_row, row};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::loaded::{Loaded, Target, Version, row as row_names};
 use crate::domain::notice::{Announcement, MAX_ANNOUNCEMENTS};
@@ -28,8 +28,12 @@ pub struct State {
     dirty: HashSet<KeyId>,
     /// Keys whose records the next commit saves: those that were paused, and those that the last one failed to save.
     urgent: Vec<KeyId>,
-    /// Oldest first. Only in memory: the next charge of a paused key announces the pause again.
-    pub announcements: Vec<Announcement>,
+    /// Those on disk, oldest first.
+    pub announcements: BTreeSet<Announcement>,
+    /// Those that the next commit saves, with the records of their keys.
+    new_announcements: Vec<Announcement>,
+    /// Announcements that were dropped since this was read.
+    pub dropped_announcements: u64,
     /// When a notice of an account is due, ms.
     pub due_accounts: BTreeMap<AccountId, i64>,
     /// When the owner of a key is told next that it expires, ms.
@@ -49,6 +53,9 @@ pub struct StoredAccount {
 pub struct Unsaved {
     keys: Vec<KeyId>,
     demo: bool,
+    announcements: Vec<Announcement>,
+    /// Announcements that become too many.
+    dropped: Vec<Announcement>,
     pub rows: Vec<RowWrite>,
 }
 
@@ -88,6 +95,11 @@ impl State {
             (kind::RECORD, None) => drop(self.records.remove(&key)),
             (kind::NOTICE_DUE, _) => set(&mut self.due_accounts, account, time()),
             (kind::EXPIRY_NOTICE, _) => set(&mut self.expiring_keys, key, time()),
+            (kind::ANNOUNCEMENT, _) => match (Announcement::parse(name), value) {
+                (Some(announcement), Some(_)) => drop(self.announcements.insert(announcement)),
+                (Some(announcement), None) => drop(self.announcements.remove(&announcement)),
+                (None, _) => tracing::error!(name, "an announcement can't be read; it is ignored"),
+            },
             (kind::DEMO, Some(bytes)) => self.demo = Demo::from_bytes(bytes),
             // Events stay on disk.
             _ => {}
@@ -147,26 +159,30 @@ impl State {
             match record.charge(now, limits) {
                 Outcome::Allowed => allowed += 1,
                 Outcome::DailyExceeded => over_daily += 1,
-                Outcome::Paused if allowed + over_daily == 0 => {
-                    let unannounced = record.unannounced.then_some(record.paused_at);
-                    return GroupOutcome::Paused { now, unannounced };
-                }
+                Outcome::Paused if allowed + over_daily == 0 => return GroupOutcome::Paused { now },
                 outcome => {
                     burst_exceeded = outcome == Outcome::BurstExceeded;
                     break;
                 }
             }
         }
-        if burst_exceeded {
-            self.urgent.push(id);
-        } else {
+        let (limit, used) = (record.limit(limits), record.used);
+        let paused = burst_exceeded.then_some((NoticeKind::KeyPaused, limits.burst.into(), 0));
+        let reached = if allowed > 0 { record.reach_level(limits) } else { None };
+        let announcements: Vec<_> =
+            paused.into_iter().chain(reached.map(|kind| (kind, limit, used))).collect();
+        if announcements.is_empty() {
             self.dirty.insert(id);
+        } else {
+            self.urgent.push(id);
         }
+        let announcement = |(kind, limit, used)| Announcement { at: now, key: id, kind, limit, used };
+        self.new_announcements.extend(announcements.into_iter().map(announcement));
         GroupOutcome::Counted(GroupCounts {
             now,
             scope: Some(record.scope),
-            limit: record.limit(limits),
-            used: record.used,
+            limit,
+            used,
             allowed,
             over_daily,
             burst_exceeded,
@@ -177,36 +193,9 @@ impl State {
         if self.demo.day == day_of(now) { self.demo.used } else { 0 }
     }
 
-    /// Returns 1 if the announcement was dropped, else 0.
-    pub fn announce(&mut self, announcement: &Announcement) -> u64 {
-        let mut same_key = self.announcements.iter().filter(|known| known.key == announcement.key);
-        if same_key.any(|known| known.notice() == announcement.notice()) {
-            return 0;
-        }
-        let is_full = self.announcements.len() >= MAX_ANNOUNCEMENTS;
-        if !is_full {
-            let later = self.announcements.partition_point(|known| known.at <= announcement.at);
-            self.announcements.insert(later, *announcement);
-        }
-        is_full.into()
-    }
-
-    /// Marks a pause or a day as announced. Returns `false` if the key was paused again, or the day is marked already.
-    pub fn mark_announced(&mut self, announcement: &Announcement) -> bool {
-        let (id, day) = (announcement.key, day_of(announcement.at));
-        let Some(Ok(record)) = self.records.get_mut(&id) else { return false };
-        match announcement.kind {
-            NoticeKind::KeyPaused if record.paused_at == announcement.at => record.unannounced = false,
-            NoticeKind::KeyDailyLimit if record.limit_notice_day != day => record.limit_notice_day = day,
-            _ => return false,
-        }
-        self.dirty.insert(id);
-        true
-    }
-
     /// How long the notice or announcement that is due longest has waited.
     pub fn overdue_ms(&self, now: i64) -> i64 {
-        let announced = self.announcements.first().map(|announcement| announcement.at);
+        let announced = self.announcements.first().map(|first| first.at);
         let due = self.due_accounts.values().copied().chain(announced).min();
         due.map_or(0, |at| now.saturating_sub(at).max(0))
     }
@@ -222,15 +211,33 @@ impl State {
         let records = keys.iter().filter_map(|id| Some((row(kind::RECORD, id.0), self.records.get(id)?)));
         let records = records.map(|(key, record)| (key, encode_record(record)));
         let demo_row = demo.then(|| (row(kind::DEMO, [0; 16]), self.demo.to_bytes()));
-        let rows = records.chain(demo_row).map(|(key, value)| RowWrite::Put(key, Some(value))).collect();
-        Unsaved { keys, demo, rows }
+        let announcements = std::mem::take(&mut self.new_announcements);
+        let announced = announcements.iter().map(|each| (announcement_row(each), Vec::new()));
+        let rows = records.chain(demo_row).chain(announced);
+        let mut rows: Vec<_> = rows.map(|(key, value)| RowWrite::Put(key, Some(value))).collect();
+        let excess = (self.announcements.len() + announcements.len()).saturating_sub(MAX_ANNOUNCEMENTS);
+        let dropped: Vec<_> = self.announcements.iter().take(excess).copied().collect();
+        rows.extend(dropped.iter().map(|each| RowWrite::Put(announcement_row(each), None)));
+        Unsaved { keys, demo, announcements, dropped, rows }
+    }
+
+    /// Shows the announcements that are on disk now.
+    pub fn saved(&mut self, unsaved: Unsaved) {
+        self.announcements.retain(|known| !unsaved.dropped.contains(known));
+        self.dropped_announcements += unsaved.dropped.len() as u64;
+        self.announcements.extend(unsaved.announcements);
     }
 
     /// Puts back what could not be saved, so that the next commit saves it.
     pub fn put_back(&mut self, unsaved: Unsaved) {
         self.demo.dirty |= unsaved.demo;
         self.urgent.extend(unsaved.keys);
+        self.new_announcements.extend(unsaved.announcements);
     }
+}
+
+pub fn announcement_row(announcement: &Announcement) -> Vec<u8> {
+    named_row(kind::ANNOUNCEMENT, announcement.key.0, &announcement.to_string())
 }
 
 fn decode_record(id: KeyId, bytes: &[u8]) -> StoredRecord {
@@ -281,5 +288,29 @@ impl Demo {
         self.used += allowed;
         self.dirty |= allowed > 0;
         GroupCounts::demo(now, limits.demo, self.used, allowed, count - allowed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_announcement_goes_when_there_are_too_many() {
+        let nth = |n: usize| {
+            let (at, key) = (n as i64, KeyId([7; 16]));
+            Announcement { at, key, kind: NoticeKind::KeyPaused, limit: 10, used: 0 }
+        };
+        let announcements = (0..MAX_ANNOUNCEMENTS).map(nth).collect();
+        let mut state = State { announcements, ..State::default() };
+        state.new_announcements.push(nth(MAX_ANNOUNCEMENTS));
+        let unsaved = state.take_unsaved(false);
+        assert_eq!(unsaved.rows.len(), 2);
+        state.put_back(unsaved);
+        assert_eq!(state.announcements.first(), Some(&nth(0)), "it was not saved");
+        let unsaved = state.take_unsaved(false);
+        state.saved(unsaved);
+        assert_eq!((state.announcements.first(), state.dropped_announcements), (Some(&nth(1)), 1));
+        assert_eq!(state.announcements.last(), Some(&nth(MAX_ANNOUNCEMENTS)));
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{PoisonError, RwLock, TryLockError};
 
 use redb::{Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError};
 use rows::ROWS;
-pub use rows::{RowWrite, UndoRows, kind, parse_row, row};
+pub use rows::{RowWrite, UndoRows, kind, named_row, parse_row, row};
 
 use crate::domain::id::KeyId;
 

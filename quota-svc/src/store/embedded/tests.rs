@@ -14,7 +14,7 @@ use super::EmbeddedStore;
 use crate::domain::change::{Change, RecordChange};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::loaded::{Loaded, Target, row};
-use crate::domain::notice::{Announcement, MAX_ANNOUNCEMENTS};
+use crate::domain::notice::Announcement;
 use crate::domain::record::{KeyRecord, decode, encode, encode_head};
 use crate::domain::rejection::Rejection;
 use crate::domain::time::{Clock, MS_PER_DAY};
@@ -139,6 +139,7 @@ fn change(loaded: &Loaded) -> Change {
         events: Vec::new(),
         expiry_notices: BTreeMap::new(),
         notice_due: None,
+        made: None,
     }
 }
 
@@ -398,20 +399,8 @@ async fn pause_during_a_commit_stays_unless_the_commit_changes_the_state() {
         commit_during(&disk, &store, edit, async || pause(&store).await.unwrap()).await;
         let record = key_record(&store).await;
         assert_eq!((record.state, record.state_since, record.daily_limit), expected);
-        assert_eq!((record.used, record.paused_at, record.unannounced), (10, NOW, true));
+        assert_eq!((record.used, record.paused_at), (10, NOW));
     }
-}
-
-#[tokio::test]
-async fn pause_announced_during_a_commit_is_not_announced_again() {
-    let disk = Disk::default();
-    let store = created(&disk).await;
-    pause(&store).await.unwrap();
-    let paused = Announcement { key: KEY, kind: NoticeKind::KeyPaused, at: NOW, limit: 10 };
-    let edit = |record: &mut KeyRecord| record.daily_limit = Some(50);
-    commit_during(&disk, &store, edit, async || assert!(store.mark_announced(&paused).await.unwrap())).await;
-    let record = key_record(&store).await;
-    assert_eq!((record.state, record.unannounced, record.daily_limit), (KeyState::Paused, false, Some(50)));
 }
 
 #[tokio::test]
@@ -482,23 +471,21 @@ async fn accounts_are_listed_in_pages_by_id() {
 }
 
 #[tokio::test]
-async fn announcements_are_bounded_and_a_repeat_is_not_added() {
-    let store = Disk::default().store();
-    let nth = |n: i64| {
-        let key = KeyId(i128::from(n).to_le_bytes());
-        Announcement { key, kind: NoticeKind::KeyPaused, at: NOW - 9 + n, limit: 10 }
-    };
-    for n in 0..MAX_ANNOUNCEMENTS as i64 {
-        assert_eq!(store.announce(&nth(n)).await.unwrap(), 0);
+async fn announcement_is_on_disk_with_its_pause() {
+    let disk = Disk::default();
+    let store = created(&disk).await;
+    pause(&store).await.unwrap();
+    let paused = Announcement { at: NOW, key: KEY, kind: NoticeKind::KeyPaused, limit: 10, used: 0 };
+    assert_eq!(store.announcements(10).await.unwrap(), (vec![paused], 0));
+    drop(store);
+    let store = disk.store();
+    assert_eq!(store.announcements(10).await.unwrap(), (vec![paused], 0));
+    let made = Change { made: Some(paused), ..change(&load(&store, ACCOUNT).await) };
+    for _ in 0..2 {
+        assert!(commit(&store, &made).await.unwrap(), "the second time, it is gone");
     }
-    assert_eq!(store.announce(&nth(0)).await.unwrap(), 0);
-    assert_eq!(store.announce(&nth(-1)).await.unwrap(), 1);
-    assert_eq!(store.announcements(2).await.unwrap(), [nth(0), nth(1)]);
-    assert_eq!(store.overdue_ms().await.unwrap(), 9);
-    store.remove_announcements(&[nth(0)]).await.unwrap();
-    assert_eq!(store.announcements(1).await.unwrap(), [nth(1)]);
-    assert_eq!(store.announcements(MAX_ANNOUNCEMENTS).await.unwrap().len(), MAX_ANNOUNCEMENTS - 1);
-    assert!(!store.mark_announced(&nth(1)).await.unwrap(), "there is no such key");
+    drop(store);
+    assert_eq!(disk.store().announcements(10).await.unwrap(), (Vec::new(), 0));
 }
 
 /// One of every kind of write, in an order in which all succeed. `Ok(false)`: there is none with this number.

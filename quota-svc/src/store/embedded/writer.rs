@@ -72,7 +72,7 @@ impl Writer {
         }
     }
 
-    /// Waits until the pauses of keys are on disk.
+    /// Waits until the pauses of keys, and their announcements, are on disk.
     pub async fn save_pauses(&self) -> Result<()> {
         self.send(None, false, Instant::now() + COMMIT_TIMEOUT).await.map(drop)
     }
@@ -185,7 +185,10 @@ impl WriterThread {
         let result = if is_idle { Ok(()) } else { self.file.write(&mut self.undo, rows) };
         let mut state = lock(&self.state);
         match result {
-            Ok(()) => state.apply(batch),
+            Ok(()) => {
+                state.saved(unsaved);
+                state.apply(batch);
+            }
             Err(error) => {
                 state.put_back(unsaved);
                 return Err(error.to_string());

@@ -99,6 +99,9 @@ impl Commit {
         let of_shard = |letter| redis_keys.of_shard(shard, letter);
         let account = redis_keys.account(id);
         commit.redis_keys.push(account.clone());
+        if let Some(made) = &change.made {
+            commit.add("MADE", &of_shard("n")).arg(made.to_string());
+        }
         if change.is_empty() {
             // Only to be confirmed. With the same version, it conflicts with no other change.
             commit.version = change.expected;
@@ -121,6 +124,9 @@ impl Commit {
         }
         if !change.exists || change.expected.is_none() {
             commit.add(if change.exists { "SADD" } else { "SREM" }, &of_shard("i")).arg(id.to_string());
+        }
+        if change.exists && change.expected.is_none() {
+            commit.add("LIST", &of_shard("n"));
         }
         let notice_due = if change.exists { change.notice_due } else { Some(None) };
         if let Some(due) = notice_due {

@@ -75,9 +75,9 @@ impl Script {
 }
 
 macro_rules! script {
-    ($name:ident, $file:literal) => {
+    ($name:ident, $($file:literal)+) => {
         pub static $name: LazyLock<Script> = LazyLock::new(|| {
-            let text = include_str!(concat!("../../../lua/", $file));
+            let text = concat!($(include_str!(concat!("../../../lua/", $file))),+);
             Script { text, sha: redis::Script::new(text).get_hash().to_owned() }
         });
     };
@@ -86,8 +86,6 @@ macro_rules! script {
 /// The script that finds out whether calls may be [`Script::undeclared`].
 pub const SPANS_SLOTS: &str = include_str!("../../../lua/spans_slots.lua");
 
-script!(CHARGE, "charge.lua");
-script!(LOAD, "load.lua");
+script!(CHARGE, "announce.lua" "charge.lua");
+script!(LOAD, "announce.lua" "load.lua");
 script!(COMMIT, "commit.lua");
-script!(ANNOUNCE, "announce.lua");
-script!(MARK_ANNOUNCED, "mark_announced.lua");

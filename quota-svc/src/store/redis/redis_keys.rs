@@ -10,7 +10,7 @@
 //! | `{TAG}:i` | set | IDs of the shard's accounts |
 //! | `{TAG}:x` | sorted set | IDs of keys that expire, by the time of the next notice about it |
 //! | `{TAG}:q` | sorted set | IDs of accounts with notices, by when one is due |
-//! | `{TAG}:n` | sorted set | announcements, by their time |
+//! | `{TAG}:n` | list | announcements, newest first; the last entry counts those that were dropped |
 //! | `{demo}:d` | string | the demo's day and count; expires after two days |
 
 use std::ops::RangeInclusive;
@@ -67,7 +67,7 @@ impl RedisKeys {
         self.of_id(id.shard(), &id.0, ":e")
     }
 
-    /// The set of accounts (`i`) of a shard, or its sorted set of expiring keys (`x`), due accounts (`q`) or announcements (`n`).
+    /// The set of accounts (`i`) of a shard, or its sorted set of expiring keys (`x`) or due accounts (`q`), or its list of announcements (`n`).
     pub fn of_shard(&self, shard: u8, letter: &str) -> RedisKey {
         self.of_id(shard, &[], letter)
     }

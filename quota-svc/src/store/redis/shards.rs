@@ -1,17 +1,14 @@
 //! What is stored per shard: the index of accounts, announcements, and when notices are due. One call per shard, those on one
 //! server in one pipeline.
 
-use quota_api::NoticeKind;
 use redis::FromRedisValue;
 use tokio::time::Instant;
 
-use super::call::{ANNOUNCE, Call, MARK_ANNOUNCED, command};
+use super::call::{Call, command};
 use super::redis_keys::RedisKey;
 use super::{RedisStore, convert};
-use crate::domain::account::to_json;
 use crate::domain::id::{AccountId, SHARDS};
-use crate::domain::notice::{Announcement, MAX_ANNOUNCEMENTS};
-use crate::domain::time::day_of;
+use crate::domain::notice::Announcement;
 use crate::store::{AccountIds, Result, StoreError};
 
 /// Minimum `COUNT` of an `SSCAN`, which visits about that many hash buckets. Many may be empty, so a smaller value would
@@ -39,24 +36,34 @@ impl RedisStore {
         Ok(AccountIds { ids, total, next })
     }
 
-    pub(super) async fn add_announcement(&self, announcement: &Announcement) -> Result<u64> {
-        let announcements = self.redis_keys.of_shard(announcement.key.shard(), "n");
-        let call = ANNOUNCE.on([&announcements]).arg(to_json(&announcement.notice()));
-        self.query(&call.arg(announcement.at).arg(MAX_ANNOUNCEMENTS)).await
+    pub(super) async fn oldest_announcements(&self, limit: usize) -> Result<(Vec<Announcement>, u64)> {
+        let start = format!("-{}", limit + 1);
+        let lists = self.on_shards::<Vec<Vec<u8>>>("LRANGE", "n", &[&start, "-1"]).await;
+        let (mut found, mut dropped) = (Vec::new(), 0);
+        for (shard, mut entries) in self.reachable(lists)? {
+            let list = self.redis_keys.of_shard(shard, "n");
+            // The last entry counts what was dropped.
+            let count = entries.pop().and_then(|entry| text(&entry)?.parse().ok()).unwrap_or(0);
+            if count > 0 {
+                dropped += count;
+                self.query::<()>(&command("LSET", &list).arg(-1).arg(0)).await?;
+            }
+            for entry in entries {
+                let announcement = text(&entry).and_then(Announcement::parse);
+                match announcement.filter(|announcement| announcement.key.shard() == shard) {
+                    Some(announcement) => found.push(announcement),
+                    None => self.remove_unreadable(&list, "LREM", &[b"-1", &entry]).await?,
+                }
+            }
+        }
+        found.sort_unstable();
+        found.truncate(limit);
+        Ok((found, dropped))
     }
 
-    pub(super) async fn mark_record(&self, announcement: &Announcement) -> Result<bool> {
-        let record = self.redis_keys.record(announcement.key);
-        let (paused_at, day): (&[u8], &[u8]) = match announcement.kind {
-            NoticeKind::KeyPaused => (&announcement.at.to_le_bytes(), &[]),
-            NoticeKind::KeyDailyLimit => (&[], &day_of(announcement.at).to_le_bytes()),
-            NoticeKind::KeyExpiring => return Ok(false),
-        };
-        match self.query::<i64>(&MARK_ANNOUNCED.on([&record]).arg(paused_at).arg(day)).await {
-            // A record that is not a string has no mark.
-            Err(StoreError::InvalidData(_)) => Ok(false),
-            marked => Ok(marked? == 1),
-        }
+    async fn remove_unreadable(&self, redis_key: &RedisKey, name: &str, args: &[&[u8]]) -> Result<()> {
+        tracing::warn!(redis_key = redis_key.as_str(), "removing an entry that can't be read");
+        self.query::<i64>(&command(name, redis_key).arg(args)).await.map(drop)
     }
 
     /// The first members of a sorted set of each shard whose scores are at most `until`, with their scores. Removes those that
@@ -70,34 +77,43 @@ impl RedisStore {
     ) -> Result<Vec<(i64, T)>> {
         let count = limit.to_string();
         let args = ["-inf", until, "WITHSCORES", "LIMIT", "0", &count];
-        let (mut found, mut failed) = (Vec::new(), Vec::new());
         let replies = self.on_shards::<Vec<(Vec<u8>, f64)>>("ZRANGEBYSCORE", letter, &args).await;
-        for (shard, reply) in (0..SHARDS).zip(replies) {
-            for (member, score) in reply.unwrap_or_else(|error| {
-                failed.push(error);
-                Vec::new()
-            }) {
-                match std::str::from_utf8(&member).ok().and_then(|text| parse(shard, text)) {
+        let mut found = Vec::new();
+        for (shard, members) in self.reachable(replies)? {
+            for (member, score) in members {
+                match text(&member).and_then(|text| parse(shard, text)) {
                     Some(parsed) => found.push((score as i64, parsed)),
                     None => {
                         let set = self.redis_keys.of_shard(shard, letter);
-                        tracing::warn!(set = set.as_str(), "removing an entry that can't be read");
-                        self.query::<i64>(&command("ZREM", &set).arg(member)).await?;
+                        self.remove_unreadable(&set, "ZREM", &[&member]).await?;
                     }
                 }
             }
         }
-        let shards = failed.len();
-        if let Some(error) = failed.pop() {
-            if shards == usize::from(SHARDS) {
-                return Err(error);
-            }
-            if let Some(occurrences) = self.unread_shards.allow() {
-                tracing::warn!(%error, shards, occurrences, "can't read a part of the outbox");
-            }
-        }
         found.sort_by_key(|(score, _)| *score);
         found.truncate(limit);
+        Ok(found)
+    }
+
+    /// The replies of the shards that can be read. Fails if none can.
+    fn reachable<T>(&self, replies: Vec<Result<T>>) -> Result<Vec<(u8, T)>> {
+        let (mut found, mut failed) = (Vec::new(), Vec::new());
+        for (shard, reply) in (0..SHARDS).zip(replies) {
+            match reply {
+                Ok(reply) => found.push((shard, reply)),
+                Err(error) => failed.push(error),
+            }
+        }
+        let shards = failed.len();
+        match failed.pop() {
+            Some(error) if found.is_empty() => return Err(error),
+            Some(error) => {
+                if let Some(occurrences) = self.unread_shards.allow() {
+                    tracing::warn!(%error, shards, occurrences, "can't read a part of the outbox");
+                }
+            }
+            None => {}
+        }
         Ok(found)
     }
 
@@ -110,28 +126,16 @@ impl RedisStore {
         let replies = self.others.send_all(&calls, Instant::now() + self.write_timeout).await.into_iter();
         replies.map(|reply| convert(reply?)).collect()
     }
+}
 
-    pub(super) async fn forget_announcements(&self, announcements: &[Announcement]) -> Result<()> {
-        let sets: Vec<RedisKey> =
-            announcements.iter().map(|each| self.redis_keys.of_shard(each.key.shard(), "n")).collect();
-        let members = announcements.iter().map(|each| to_json(&each.notice()));
-        let calls: Vec<Call<'_>> =
-            sets.iter().zip(members).map(|(set, member)| command("ZREM", set).arg(member)).collect();
-        let replies = self.others.send_all(&calls, Instant::now() + self.write_timeout).await;
-        replies.into_iter().try_for_each(|reply| Ok(reply.map(drop)?))
-    }
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
 }
 
 /// Parses the `next` of a page: a shard, and the position of `SSCAN` in it, 0 for its start.
 fn parse_cursor(text: &str) -> Option<(u8, u64)> {
     let (shard, position) = text.split_once(':')?;
     Some((shard.parse().ok().filter(|shard| *shard < SHARDS)?, position.parse().ok()?))
-}
-
-/// `None` if the announcement can't be read, or has another text than [`RedisStore::forget_announcements`] removes.
-pub(super) fn parse_announcement(shard: u8, text: &str) -> Option<Announcement> {
-    let announcement = Announcement::from_notice(&serde_json::from_str(text).ok()?)?;
-    (announcement.key.shard() == shard && to_json(&announcement.notice()) == text).then_some(announcement)
 }
 
 #[cfg(test)]

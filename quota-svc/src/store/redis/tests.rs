@@ -48,6 +48,7 @@ fn change(expected: Option<[u8; 8]>) -> Change {
         events: Vec::new(),
         expiry_notices: Default::default(),
         notice_due: None,
+        made: None,
     }
 }
 
@@ -184,7 +185,11 @@ async fn heads_change_beside_charges(store: &RedisStore) {
 async fn account_is_loaded_as_it_was_committed() {
     let redis = Redis::start().await;
     fulfills_the_contract(&store(&redis.url()).await).await;
-    assert_eq!(redis.cli(&["DBSIZE"]).await, "0");
+    let left = redis.cli(&["KEYS", "*"]).await;
+    assert!(
+        left.ends_with(":n") && left.lines().count() == 1,
+        "only the list of announcements is left: {left}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -324,21 +329,23 @@ async fn listing_has_every_account_once() {
 async fn damaged_announcements_and_times_are_removed() {
     let redis = Redis::start().await;
     let store = store(&redis.url()).await;
-    let announcement = |key, at| Announcement { key, kind: NoticeKind::KeyPaused, at, limit: 20 };
-    let (first, second) = (announcement(KeyId([9; 16]), 1), announcement(KEY, 2));
-    for announcement in [second, first, first] {
-        assert_eq!(store.announce(&announcement).await.unwrap(), 0);
+    let list = store.redis_keys.of_shard(ACCOUNT.shard(), "n");
+    let announcement =
+        |at| Announcement { at, key: KEY, kind: NoticeKind::KeyDailyLimit, limit: 20, used: 20 };
+    redis.cli(&["RPUSH", list.as_str(), "0"]).await;
+    for entry in [&announcement(1).to_string(), "damaged", &announcement(2).to_string()] {
+        redis.cli(&["LPUSHX", list.as_str(), entry]).await;
     }
-    for (letter, member) in [("n", "{}"), ("q", "damaged"), ("x", &*ACCOUNT.to_string().repeat(2))] {
+    for (letter, member) in [("q", "damaged"), ("x", &*ACCOUNT.to_string().repeat(2))] {
         let set = store.redis_keys.of_shard(ACCOUNT.shard(), letter);
         redis.cli(&["ZADD", set.as_str(), "-inf", member]).await;
     }
-    assert_eq!(store.announcements(10).await.unwrap(), [first, second]);
-    assert_eq!(store.announcements(1).await.unwrap(), [first]);
+    assert_eq!(store.announcements(10).await.unwrap(), (vec![announcement(1), announcement(2)], 0));
+    assert_eq!(store.announcements(1).await.unwrap().0, [announcement(1)]);
     assert_eq!(store.due_accounts(NOW, 10).await.unwrap(), []);
     assert_eq!(store.expiring_keys(NOW, 10).await.unwrap(), []);
     assert_eq!(store.overdue_ms().await.unwrap(), NOW - 1);
-    store.remove_announcements(&[first, second]).await.unwrap();
+    redis.cli(&["DEL", list.as_str()]).await;
     assert_eq!(redis.cli(&["DBSIZE"]).await, "0");
 }
 
@@ -422,6 +429,54 @@ async fn commit_after_a_conflict_is_confirmed() {
         assert!(commit(&store, &update(&store).await).await.unwrap());
         assert!(master.calls("wait").await > waits);
     }
+}
+
+/// The list is deleted instead of moved: the script can't tell the difference.
+#[tokio::test]
+async fn announcement_is_made_later_if_its_list_has_moved() {
+    let redis = Redis::start().await;
+    let store = store(&redis.url()).await;
+    assert!(commit(&store, &creation()).await.unwrap());
+    let limit = key_change(&store, |record| record.daily_limit = Some(10), false).await;
+    assert!(commit(&store, &limit).await.unwrap());
+    let list = store.redis_keys.of_shard(ACCOUNT.shard(), "n");
+    let announced = async || {
+        let announced = store.announcements(10).await.unwrap().0.into_iter();
+        announced.map(|each| (each.kind, each.limit, each.used)).collect::<Vec<_>>()
+    };
+    redis.cli(&["DEL", list.as_str()]).await;
+    charge(&store, 8, None).await;
+    assert_eq!(announced().await, []);
+    redis.cli(&["RPUSH", list.as_str(), "0"]).await;
+    charge(&store, 1, None).await;
+    assert_eq!(announced().await, [(NoticeKind::KeyDailyLimit80, 10, 9)]);
+
+    redis.cli(&["DEL", list.as_str()]).await;
+    charge(&store, 12, None).await;
+    redis.cli(&["RPUSH", list.as_str(), "0"]).await;
+    for _ in 0..2 {
+        let record = decode(&load(&store).await.records[&KEY]).unwrap();
+        assert_eq!((record.state, record.unannounced, record.level), (quota_api::KeyState::Paused, false, 2));
+        let expected = [(NoticeKind::KeyPaused, 20, 0), (NoticeKind::KeyDailyLimit, 10, 10)];
+        assert_eq!(announced().await, expected);
+    }
+}
+
+#[tokio::test]
+async fn oldest_announcement_of_a_shard_goes_when_there_are_too_many() {
+    let redis = Redis::start().await;
+    let store = store(&redis.url()).await;
+    assert!(commit(&store, &creation()).await.unwrap());
+    let list = store.redis_keys.of_shard(ACCOUNT.shard(), "n");
+    let nth = |at| Announcement { at, key: KEY, kind: NoticeKind::KeyPaused, limit: 20, used: 0 };
+    let entries: Vec<String> = (0..1_000).map(|at| nth(at).to_string()).collect();
+    let push = ["LPUSHX", list.as_str()].into_iter().chain(entries.iter().map(String::as_str));
+    redis.cli(&push.collect::<Vec<_>>()).await;
+    charge(&store, 21, None).await;
+    let (announcements, dropped) = store.announcements(2_000).await.unwrap();
+    assert_eq!((announcements.len(), dropped, announcements[0]), (1_000, 1, nth(1)));
+    assert_eq!(announcements[999], nth(NOW));
+    assert_eq!(store.announcements(1).await.unwrap(), (vec![nth(1)], 0), "the count was taken");
 }
 
 /// The replica is frozen, so the confirmation of the first write ends only when it continues.

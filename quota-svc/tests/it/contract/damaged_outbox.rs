@@ -1,7 +1,5 @@
 //! Damaged outboxes and indexes in Redis: what can't be read is dropped, and all other notices are still delivered.
 
-use quota_api::NoticeKind;
-use quota_svc::domain::notice::Announcement;
 use testkit::redis::Redis;
 
 use super::harness::{DAY, Harness};
@@ -11,7 +9,7 @@ use super::notices::{account_and_key, finish, pause};
 /// Redis key of the account `%id`, `%k` that of the record of its key `%key`. `%n`, `%q` and `%x` are the indexes; `%missing` is
 /// an ID in the shard.
 fn damages() -> Vec<(String, bool)> {
-    let notice = |at: &str| format!(r#"{{"kind":"key.paused","key":"%key","at":{at},"limit":1}}"#);
+    let notice = |at: &str| format!(r#"{{"kind":"key.paused","key":"%key","at":{at},"limit":1,"used":0}}"#);
     let outbox = |notices: &str, due: &str, claim: &str| {
         let queue = format!(r#"{{"notices":[{notices}],"due":{due},"claim":{claim},"attempts":0}}"#);
         format!(r#"HSET %a outbox {{"queues":{{"webhook":{queue}}},"last_claim":{claim}}}"#)
@@ -41,15 +39,17 @@ fn damages() -> Vec<(String, bool)> {
         ("ZADD %x 1 damaged".to_owned(), true),
         ("ZADD %x 1 %missing".to_owned(), true),
         ("ZADD %x 1 %key".to_owned(), true),
-        ("ZADD %n 1 damaged".to_owned(), true),
-        ("ZADD %n -inf {}".to_owned(), true),
-        (format!("ZADD %n 1 {}", notice(end)), true),
-        (format!("ZADD %n 1 {}", notice("-1")), true),
-        (format!("ZADD %n 1 {}", notice("1").replace("%key", "%missing")), true),
+        ("LPUSHX %n damaged".to_owned(), true),
+        (format!("LPUSHX %n %key_key.paused_{end}_1_0"), true),
+        ("LPUSHX %n %key_key.paused_-1_1_0".to_owned(), true),
+        ("LPUSHX %n %key_key.stolen_%now_1_0".to_owned(), true),
+        ("LPUSHX %n %missing_key.paused_%now_1_0".to_owned(), true),
+        ("LSET %n -1 damaged".to_owned(), true),
     ]
 }
 
-async fn damage(redis: &Redis, commands: &str, account: &str, key: &str) {
+/// In a word, `_` stands for a space.
+async fn damage(redis: &Redis, commands: &str, account: &str, key: &str, now: i64) {
     let name = redis.find(&format!("{account}:a")).await.unwrap();
     let shard = name.strip_suffix(&format!("{account}:a")).unwrap();
     let placeholders = [
@@ -61,10 +61,12 @@ async fn damage(redis: &Redis, commands: &str, account: &str, key: &str) {
         ("%x", format!("{shard}x")),
         ("%id", account.to_owned()),
         ("%missing", format!("{}{}", &account[..2], "0".repeat(30))),
+        ("%now", now.to_string()),
     ];
     for command in commands.split("; ") {
         let fill = |word: &str| {
-            placeholders.iter().fold(word.to_owned(), |word, (name, text)| word.replace(*name, text))
+            let word = if word.contains("_key.") { word.replace('_', " ") } else { word.to_owned() };
+            placeholders.iter().fold(word, |word, (name, text)| word.replace(*name, text))
         };
         let words: Vec<_> = command.split(' ').map(fill).collect();
         redis.cli(&words.iter().map(String::as_str).collect::<Vec<_>>()).await;
@@ -80,14 +82,17 @@ async fn damaged_outbox_is_dropped_and_delays_no_other_account() {
         let ((damaged, key), (other, other_key)) =
             (account_and_key(&harness).await, account_and_key(&harness).await);
         // The damaged account has a notice that was claimed, one that is due, and one that was only announced.
-        let notice = |at| Announcement { key, kind: NoticeKind::KeyPaused, at, limit: 300 };
-        store.announce(&notice(1)).await.unwrap();
+        let announce = async |at: i64| {
+            let command = format!("LPUSHX %n %key_key.paused_{at}_300_0");
+            damage(&redis, &command, &damaged.to_string(), &key.to_string(), at).await;
+        };
+        announce(harness.now() - 2).await;
         assert_eq!(store.claim_notices(10).await.unwrap().notices.len(), 1, "{case}");
-        store.announce(&notice(2)).await.unwrap();
+        announce(harness.now() - 1).await;
         store.claim_notices(10).await.unwrap();
-        store.announce(&pause(&harness, key).await).await.unwrap();
-        damage(&redis, &case, &damaged.to_string(), &key.to_string()).await;
-        store.announce(&pause(&harness, other_key).await).await.unwrap();
+        pause(&harness, key).await;
+        damage(&redis, &case, &damaged.to_string(), &key.to_string(), harness.now()).await;
+        pause(&harness, other_key).await;
         harness.advance(60_000);
         let mut delivered = 0;
         for _ in 0..5 {
@@ -100,7 +105,7 @@ async fn damaged_outbox_is_dropped_and_delays_no_other_account() {
             }
         }
         assert_eq!(delivered, 1, "{case}");
-        store.announce(&Announcement { at: harness.now(), ..notice(3) }).await.unwrap();
+        announce(harness.now()).await;
         let claimed = store.claim_notices(10).await.unwrap().notices;
         assert_eq!(claimed.len(), usize::from(delivers_later), "{case}: {claimed:?}");
         for claimed in claimed {

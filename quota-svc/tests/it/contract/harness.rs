@@ -45,7 +45,12 @@ impl Harness {
     ) -> Self {
         let clock = Arc::new(AtomicI64::new(NOON));
         let store = EmbeddedStore::with_backend(backend, limits, Clock::Manual(clock.clone()));
-        Self { store: accounts(Arc::new(store.expect("the store opens"))), limits, clock, prefix: None }
+        Self {
+            store: accounts(Arc::new(store.expect("the store opens")), limits),
+            limits,
+            clock,
+            prefix: None,
+        }
     }
 
     pub async fn redis(url: &str) -> Self {
@@ -75,7 +80,7 @@ impl Harness {
         let store = Arc::new(store.expect("valid URL"));
         let connected = async || store.unavailable_reason().is_none().then_some(());
         testkit::wait::eventually(Duration::from_secs(10), "the store is connected", connected).await;
-        Self { store: accounts(store), limits, clock, prefix: Some(prefix.to_owned()) }
+        Self { store: accounts(store, limits), limits, clock, prefix: Some(prefix.to_owned()) }
     }
 
     pub fn now(&self) -> i64 {
@@ -146,8 +151,8 @@ impl Harness {
 }
 
 /// With a long timeout, because test machines can be slow.
-fn accounts(store: Arc<dyn Store>) -> Arc<Accounts> {
-    Arc::new(Accounts::new(store, Duration::from_secs(10)))
+fn accounts(store: Arc<dyn Store>, limits: Limits) -> Arc<Accounts> {
+    Arc::new(Accounts::new(store, limits, Duration::from_secs(10)))
 }
 
 /// A key that the owner creates.

@@ -17,7 +17,7 @@ use quota_svc::accounts::{Accounts, Seen};
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyChange, KeyMeta, StoredKey};
-use quota_svc::domain::notice::{Announcement, Queue};
+use quota_svc::domain::notice::Queue;
 use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::transfer::{ImportAccount, export};
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
@@ -293,7 +293,7 @@ impl History {
         self.stores.each(&format!("{change:?}"), apply).await;
     }
 
-    /// A batch with up to four groups. Announces what it gives reason to, mostly.
+    /// A batch with up to four groups.
     async fn charge(&mut self) {
         let mut groups = Vec::new();
         let first = self.random.below(LOGINS);
@@ -312,11 +312,6 @@ impl History {
         for (group, outcome) in groups.iter().zip(&outcomes) {
             for index in 0..group.count {
                 self.stores.note(outcome.verdict(index, &LIMITS).outcome().as_str());
-            }
-            let announcement = Announcement::of(group, outcome, LIMITS.burst);
-            if let Some(announcement) = announcement.filter(|_| self.random.below(8) > 0) {
-                let announce = async |store: &Accounts| store.announce(&announcement).await;
-                self.stores.each(&format!("{announcement:?}"), announce).await;
             }
         }
     }

@@ -170,7 +170,7 @@ async fn check(stores: Vec<Arc<Accounts>>) {
 #[tokio::test(flavor = "multi_thread")]
 async fn load_account_changed_200_times_at_once_keeps_its_limits_in_embedded_store() {
     let store = EmbeddedStore::with_backend(InMemoryBackend::new, LIMITS, Clock::Store).unwrap();
-    check(vec![Arc::new(Accounts::new(Arc::new(store), StoreArgs::default().write_timeout))]).await;
+    check(vec![Arc::new(Accounts::new(Arc::new(store), LIMITS, StoreArgs::default().write_timeout))]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,14 +1,13 @@
 //! Announcements and the outbox.
 
 use quota_api::{
-    Channel, ClaimedNotice, Contact, Delivery, Mail, NoticeKind, NoticeResult, Scope, StateChange, Verdict,
-    Webhook,
+    Channel, ClaimedNotice, Contact, Delivery, Mail, Notice, NoticeKind, NoticeResult, Outcome, Scope,
+    StateChange, Webhook,
 };
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::KeyChange;
-use quota_svc::domain::notice::{Announcement, MAX_NOTICES, Queue};
+use quota_svc::domain::notice::Queue;
 use quota_svc::domain::rejection::Rejection;
-use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 use quota_svc::store::StoreError;
 
 use super::harness::{DAY, Harness};
@@ -40,73 +39,85 @@ pub async fn finish(harness: &Harness, claimed: &ClaimedNotice, retry_seconds: O
 pub async fn account_and_key(harness: &Harness) -> (AccountId, KeyId) {
     let account = harness.account().await;
     harness.store.set_contact(account, &Contact::default(), &webhook_contact()).await.unwrap();
-    (account, harness.key_in(account, Scope::Full, Some(500)).await.unwrap())
+    (account, harness.key_in(account, Scope::Full, Some(50_000)).await.unwrap())
 }
 
-/// Charges a key and returns what its outcome gives reason to announce.
-pub async fn announcement(harness: &Harness, key: KeyId, count: u32) -> Option<Announcement> {
-    let group = ChargeGroup { subject: Subject::Key(key), origin: None, count };
-    let outcomes = harness.store.charge(&[group]).await;
-    Announcement::of(&group, &outcomes[0], harness.limits.burst)
+/// Charges a key `count` times, and returns the time.
+async fn charge(harness: &Harness, key: KeyId, count: u32) -> i64 {
+    harness.charge_and_count(key, count, Outcome::Allowed).await;
+    harness.now()
 }
 
-pub async fn pause(harness: &Harness, key: KeyId) -> Announcement {
-    announcement(harness, key, u32::from(harness.limits.burst) + 1).await.unwrap()
+/// Pauses a key, and returns the notice of it.
+pub async fn pause(harness: &Harness, key: KeyId) -> Notice {
+    let limit = harness.limits.burst.into();
+    let at = charge(harness, key, limit + 1).await;
+    assert_eq!(harness.outcome(key).await, Outcome::Paused);
+    Notice { kind: NoticeKind::KeyPaused, key: key.to_string(), at, limit, used: 0 }
+}
+
+async fn resume(harness: &Harness, key: KeyId) {
+    let resume = KeyChange::State(StateChange::Resume);
+    harness.store.change_key(key, None, &resume, &quota_api::Actor::Owner).await.unwrap();
+}
+
+/// Claims notices and finishes each, until there are no more. Returns them.
+async fn deliver(harness: &Harness) -> Vec<Notice> {
+    let mut delivered = Vec::new();
+    loop {
+        let claimed = claim(harness).await;
+        if claimed.is_empty() {
+            return delivered;
+        }
+        for claimed in claimed {
+            assert!(finish(harness, &claimed, None).await);
+            delivered.push(claimed.notice);
+        }
+    }
 }
 
 async fn claim(harness: &Harness) -> Vec<ClaimedNotice> {
     harness.store.claim_notices(10).await.unwrap().notices
 }
 
-pub async fn pause_is_announced_until_it_is_marked(harness: &Harness) {
+pub async fn pause_is_announced_once(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
     let paused = pause(harness, key).await;
-    assert_eq!((paused.kind, paused.at, paused.limit), (NoticeKind::KeyPaused, harness.now(), 300));
-    harness.advance(5_000);
-    assert_eq!(announcement(harness, key, 1).await, Some(paused), "not announced yet");
-    for _ in 0..2 {
-        assert_eq!(store.announce(&paused).await.unwrap(), 0);
-    }
-    harness.advance(7_000);
-    assert!((7_000..=12_000).contains(&store.overdue_ms().await.unwrap()));
+    harness.advance(12_000);
+    assert_eq!(store.overdue_ms().await.unwrap(), 12_000);
     let claimed = claim(harness).await;
-    assert_eq!(announcement(harness, key, 1).await, None, "announced");
     assert_eq!(store.overdue_ms().await.unwrap(), 0, "claimed");
     assert_eq!(claimed.len(), 1, "{claimed:?}");
-    assert_eq!((&claimed[0].account, &claimed[0].notice), (&account.to_string(), &paused.notice()));
+    assert_eq!((&claimed[0].account, &claimed[0].notice), (&account.to_string(), &paused));
     assert!(finish(harness, &claimed[0], None).await);
+    assert_eq!(harness.outcome(key).await, Outcome::Paused);
     harness.advance(DAY);
-    assert_eq!(claim(harness).await, [], "a repeated announcement added nothing");
-    assert_eq!(store.overdue_ms().await.unwrap(), 0);
+    assert_eq!(harness.outcome(key).await, Outcome::Paused);
+    assert_eq!((claim(harness).await, store.overdue_ms().await.unwrap()), (Vec::new(), 0));
 }
 
-pub async fn late_mark_does_not_hide_a_second_pause(harness: &Harness) {
+pub async fn each_pause_is_announced_also_after_its_end(harness: &Harness) {
     let (_, key) = account_and_key(harness).await;
-    let first = pause(harness, key).await;
-    let resume = KeyChange::State(StateChange::Resume);
-    harness.store.change_key(key, None, &resume, &quota_api::Actor::Owner).await.unwrap();
-    harness.advance(1);
-    let second = pause(harness, key).await;
-    harness.store.announce(&first).await.unwrap();
-    assert_eq!(claim(harness).await[0].notice, first.notice());
-    assert_eq!(announcement(harness, key, 1).await, Some(second));
-    harness.store.announce(&second).await.unwrap();
-    assert_eq!(claim(harness).await, [], "the first one is in delivery");
-    assert_eq!(announcement(harness, key, 1).await, None);
+    let mut pauses = Vec::new();
+    for _ in 0..2 {
+        pauses.push(pause(harness, key).await);
+        resume(harness, key).await;
+        harness.advance(1);
+    }
+    assert_eq!(deliver(harness).await, pauses);
 }
 
-pub async fn resume_keeps_a_pause_unannounced(harness: &Harness) {
-    let (account, key) = account_and_key(harness).await;
-    let paused = pause(harness, key).await;
-    let resume = KeyChange::State(StateChange::Resume);
-    harness.store.change_key(key, Some(account), &resume, &quota_api::Actor::Owner).await.unwrap();
-    harness.store.announce(&paused).await.unwrap();
-    assert_eq!(claim(harness).await[0].notice, paused.notice());
+pub async fn announcement_of_yesterday_makes_no_notice(harness: &Harness) {
+    let (_, key) = account_and_key(harness).await;
+    pause(harness, key).await;
+    harness.advance(DAY + 1);
+    assert_eq!(deliver(harness).await, []);
+    assert_eq!(harness.store.overdue_ms().await.unwrap(), 0, "it was removed");
 }
 
 pub async fn claim_ends_after_a_minute_and_failed_attempts_are_counted(harness: &Harness) {
-    let ((_, key), store) = (account_and_key(harness).await, &harness.store);
-    store.announce(&pause(harness, key).await).await.unwrap();
+    let (_, key) = account_and_key(harness).await;
+    pause(harness, key).await;
     let first = claim(harness).await;
     harness.advance(59_999);
     assert_eq!(claim(harness).await, []);
@@ -125,10 +136,10 @@ pub async fn claim_ends_after_a_minute_and_failed_attempts_are_counted(harness: 
 }
 
 pub async fn notices_of_an_account_are_claimed_one_after_another(harness: &Harness) {
-    let ((account, first), store) = (account_and_key(harness).await, &harness.store);
+    let (account, first) = account_and_key(harness).await;
     let second = harness.key_in(account, Scope::Ip, None).await.unwrap();
     for key in [first, second] {
-        store.announce(&pause(harness, key).await).await.unwrap();
+        pause(harness, key).await;
         harness.advance(1);
     }
     for key in [first, second] {
@@ -139,69 +150,54 @@ pub async fn notices_of_an_account_are_claimed_one_after_another(harness: &Harne
     }
 }
 
-pub async fn daily_limit_is_announced_once_a_day(harness: &Harness) {
+pub async fn levels_of_the_daily_limit_are_announced_once_a_day(harness: &Harness) {
     let (account, _) = account_and_key(harness).await;
-    let key = harness.key_in(account, Scope::Ip, Some(2)).await.unwrap();
-    for _ in 0..2 {
-        let limited = announcement(harness, key, 3).await.unwrap();
-        assert_eq!((limited.kind, limited.limit), (NoticeKind::KeyDailyLimit, 2));
-        harness.store.announce(&limited).await.unwrap();
-        let claimed = claim(harness).await;
-        assert_eq!(claimed[0].notice.at, harness.now() / DAY * DAY);
-        finish(harness, &claimed[0], None).await;
-        harness.advance(1_000);
-        let again = announcement(harness, key, 1).await.unwrap();
-        harness.store.announce(&again).await.unwrap();
-        assert_eq!(claim(harness).await, [], "announced before");
-        harness.advance(DAY);
-    }
-}
+    let key = harness.key_in(account, Scope::Ip, Some(11)).await.unwrap();
+    let notice = |kind, at, limit, used| Notice { kind, key: key.to_string(), at, limit, used };
+    let set_limit = async |limit| {
+        let change = KeyChange::DailyLimit(Some(limit));
+        harness.store.change_key(key, None, &change, &quota_api::Actor::Operator).await.unwrap();
+    };
+    charge(harness, key, 8).await;
+    assert_eq!(deliver(harness).await, [], "four fifths, rounded up, are 9");
+    let at = charge(harness, key, 1).await;
+    harness.advance(1_000);
+    charge(harness, key, 1).await;
+    assert_eq!(deliver(harness).await, [notice(NoticeKind::KeyDailyLimit80, at, 11, 9)]);
+    let at = charge(harness, key, 1).await;
+    harness.advance(1_000);
+    charge(harness, key, 1).await;
+    assert_eq!(deliver(harness).await, [notice(NoticeKind::KeyDailyLimit, at, 11, 11)]);
+    set_limit(20).await;
+    charge(harness, key, 20).await;
+    assert_eq!(deliver(harness).await, [], "a changed limit keeps the levels of the day");
 
-pub async fn full_outbox_drops_an_older_notice_and_counts_it(harness: &Harness) {
-    let ((_, key), store) = (account_and_key(harness).await, &harness.store);
-    let announcement = |at| Announcement { key, kind: NoticeKind::KeyPaused, at, limit: 300 };
-    let mut dropped = 0;
-    for at in (0..MAX_NOTICES as i64).chain([1_000]) {
-        dropped += store.announce(&announcement(at)).await.unwrap();
-    }
-    // Announcements are sorted in parts.
-    for _ in 0..5 {
-        dropped += store.claim_notices(10).await.unwrap().dropped;
-    }
-    assert_eq!(dropped, 1);
-    harness.advance(60_000);
-    let mut delivered = Vec::new();
-    while let [claimed] = &claim(harness).await[..] {
-        delivered.push(claimed.notice.at);
-        finish(harness, claimed, None).await;
-    }
-    let expected: Vec<i64> = [0].into_iter().chain(2..100).chain([1_000]).collect();
-    assert_eq!(delivered, expected, "the oldest stays, because it may be claimed");
+    harness.advance(DAY);
+    let at = charge(harness, key, 30).await;
+    assert_eq!(deliver(harness).await, [notice(NoticeKind::KeyDailyLimit, at, 20, 20)], "both at once");
+    harness.advance(DAY);
+    charge(harness, key, 15).await;
+    set_limit(14).await;
+    charge(harness, key, 5).await;
+    assert_eq!(deliver(harness).await, [], "denied requests announce nothing");
+    set_limit(17).await;
+    let at = charge(harness, key, 1).await;
+    assert_eq!(deliver(harness).await, [notice(NoticeKind::KeyDailyLimit80, at, 17, 16)]);
 }
 
 pub async fn owner_without_a_webhook_gets_no_notice(harness: &Harness) {
     let key = harness.key().await;
-    let paused = pause(harness, key).await;
-    harness.store.announce(&paused).await.unwrap();
+    pause(harness, key).await;
     assert_eq!(claim(harness).await, []);
-    assert_eq!(announcement(harness, key, 1).await, None, "marked, so that no charge announces it again");
-    let unknown = Announcement { key: KeyId([1; 16]), ..paused };
-    harness.store.announce(&unknown).await.unwrap();
-    let group = ChargeGroup { subject: Subject::Key(unknown.key), origin: None, count: 1 };
-    assert_eq!(
-        harness.store.charge(&[group]).await,
-        [GroupOutcome::Denied(Verdict::UnknownKey)],
-        "no record was created"
-    );
+    assert_eq!(harness.store.overdue_ms().await.unwrap(), 0, "the announcement was removed");
 }
 
 pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
     store.set_contact(account, &webhook_contact(), &both_channels()).await.unwrap();
     for _ in 0..2 {
-        store.announce(&pause(harness, key).await).await.unwrap();
-        let resume = KeyChange::State(StateChange::Resume);
-        store.change_key(key, None, &resume, &quota_api::Actor::Owner).await.unwrap();
+        pause(harness, key).await;
+        resume(harness, key).await;
         harness.advance(1);
     }
     let mut first = claim(harness).await;
@@ -239,10 +235,9 @@ pub async fn unverified_or_switched_off_mail_gets_no_notice(harness: &Harness) {
         let mail = Mail { address: "ada@example.org".to_owned(), verified, notices };
         let old = store.account(account).await.unwrap().value.account.contact;
         store.set_contact(account, &old, &Contact { webhook: None, mail: Some(mail) }).await.unwrap();
-        store.announce(&pause(harness, key).await).await.unwrap();
+        pause(harness, key).await;
         assert_eq!(claim(harness).await, []);
-        let resume = KeyChange::State(StateChange::Resume);
-        store.change_key(key, None, &resume, &quota_api::Actor::Owner).await.unwrap();
+        resume(harness, key).await;
         harness.advance(1);
     }
 }
@@ -259,7 +254,7 @@ pub async fn contact_is_replaced_and_gone_with_the_account(harness: &Harness) {
     store.set_contact(account, &Contact::default(), &both_channels()).await.unwrap();
     let outdated = store.set_contact(account, &webhook_contact(), &Contact::default()).await;
     assert!(matches!(outdated, Err(StoreError::Rejected(Rejection::ContactConflict))), "{outdated:?}");
-    store.announce(&pause(harness, key).await).await.unwrap();
+    pause(harness, key).await;
     let claimed = claim(harness).await;
     store.delete_account(account, None).await.unwrap();
     let set = store.set_contact(account, &both_channels(), &webhook_contact()).await;

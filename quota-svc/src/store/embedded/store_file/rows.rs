@@ -21,13 +21,20 @@ pub mod kind {
     pub const NOTICE_DUE: u8 = 3;
     /// When the owner of a key is told next that it expires, ms.
     pub const EXPIRY_NOTICE: u8 = 4;
+    /// An announcement of a key. Its text follows the ID.
+    pub const ANNOUNCEMENT: u8 = 5;
     /// The event lines of a key, newest first. The last kind, because they stay on disk.
-    pub const EVENTS: u8 = 5;
+    pub const EVENTS: u8 = 6;
 }
 
 /// The key of a row without a name.
 pub fn row(kind: u8, id: [u8; 16]) -> Vec<u8> {
     [&[kind], &id[..]].concat()
+}
+
+/// The key of a row with a name.
+pub fn named_row(kind: u8, id: [u8; 16], name: &str) -> Vec<u8> {
+    [&row(kind, id)[..], name.as_bytes()].concat()
 }
 
 /// The kind, the ID and the name in a row's key.
