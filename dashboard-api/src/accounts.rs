@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use quota_client::wire::{Account, NewAccount, NewSession, SetCredential};
+use quota_client::wire::{Account, NewAccount, NewSession, SessionKind, SetCredential};
 use quota_client::{ClientError, QuotaClient, found};
 use secrecy::SecretString;
 
@@ -329,9 +329,9 @@ impl Accounts {
         // Otherwise a sign-in with the old password could outlive a password change.
         let expected_credential = Some(credential);
         let (id_sha256, ttl_seconds) = (session.id_sha256(), SESSION_TTL_SECONDS);
-        let new = NewSession { id_sha256, ttl_seconds, expected_credential };
+        let new = NewSession { kind: SessionKind::Session, id_sha256, ttl_seconds, expected_credential };
         match self.quota.create_session(account, &new).await {
-            Ok(()) => Ok(Some(session)),
+            Ok(_) => Ok(Some(session)),
             Err(error) if matches!(error.code(), Some("version_conflict" | "account_not_found")) => Ok(None),
             Err(error) => Err(error.into()),
         }

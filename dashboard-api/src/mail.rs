@@ -15,7 +15,7 @@ use lettre::transport::smtp::extension::ClientId;
 use lettre::transport::smtp::{self, AsyncSmtpTransport};
 use lettre::{Address, AsyncTransport, Tokio1Executor};
 use message::Message;
-use quota_client::wire::{Account, Contact, Mail};
+use quota_client::wire::{Account, Contact, Mail, SessionKind};
 use quota_client::{ClientError, QuotaClient, found};
 use ring::hmac;
 use tokio::sync::Semaphore;
@@ -87,7 +87,8 @@ pub enum MailError {
 
 /// Work in the background.
 pub enum Task {
-    /// Sends a password link to the owner of this login, if there is one with a verified address.
+    /// Sends a password link to the owner of this login, if there is one with a verified address and none was requested within
+    /// the last 10 minutes.
     PasswordReset { login: String },
     /// Tells the owner of this account that its password was changed.
     PasswordChanged { account: String },
@@ -260,7 +261,9 @@ impl Mailer {
             Task::PasswordChanged { .. } => Message::password_changed(&login, &self.url),
             Task::PasswordReset { .. } => {
                 let token = LinkToken::generate(&id)?;
-                token.store(&self.quota, RESET_TTL).await?;
+                if !token.store(&self.quota, SessionKind::RequestedLink, RESET_TTL).await? {
+                    return Ok(());
+                }
                 Message::password_reset(&login, &token.link(&self.url))
             }
         };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use quota_client::QuotaClient;
-use quota_client::wire::{Account, AccountAction, AccountChange, NewAccount, SetCredential};
+use quota_client::wire::{Account, AccountAction, AccountChange, NewAccount, SessionKind, SetCredential};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::json;
@@ -141,7 +141,7 @@ async fn show_link(
 ) -> anyhow::Result<()> {
     let login = &account.login;
     let token = LinkToken::generate(&account.id)?;
-    token.store(quota, ttl).await?;
+    token.store(quota, SessionKind::Link, ttl).await?;
     let link = token.link(public_url);
     quota.change_account(&account.id, &AccountChange::new(AccountAction::PasswordLink)).await?;
     output.show(&json!({ "account": login, "link": link, "expires_in_seconds": ttl.as_secs() }), || {

@@ -1,12 +1,13 @@
 //! Password links. With one, the password of its account can be set once, without signing in.
 //!
-//! quota-svc stores the SHA-256 of a link's token as a session of the account. So links expire as sessions do, and every
-//! change of the password revokes them.
+//! quota-svc stores the SHA-256 of a link's token like a session of the account. So links expire as sessions do, and every change
+//! of the password revokes them. But they have places of their own: signing in ends no link, and a link that anybody has requested
+//! ends none of an admin or the operator.
 
 use std::time::Duration;
 
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
-use quota_client::wire::NewSession;
+use quota_client::wire::{NewSession, SessionKind};
 use quota_client::{ClientError, QuotaClient};
 use sha2::{Digest, Sha256};
 
@@ -36,10 +37,15 @@ impl LinkToken {
         Ok(Self(token))
     }
 
-    /// Stores the token's hash.
-    pub async fn store(&self, quota: &QuotaClient, ttl: Duration) -> Result<(), ClientError> {
+    /// Stores the token's hash. Returns `false` if it is not stored: a requested link, too soon after another.
+    pub async fn store(
+        &self,
+        quota: &QuotaClient,
+        kind: SessionKind,
+        ttl: Duration,
+    ) -> Result<bool, ClientError> {
         let (id_sha256, ttl_seconds) = (self.sha256(), u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX));
-        let session = NewSession { id_sha256, ttl_seconds, expected_credential: None };
+        let session = NewSession { kind, id_sha256, ttl_seconds, expected_credential: None };
         quota.create_session(&self.account(), &session).await
     }
 

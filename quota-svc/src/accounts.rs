@@ -164,9 +164,10 @@ impl Accounts {
         Ok(self.update(Target::Account(id), true, set).await?.value)
     }
 
-    pub async fn add_session(&self, id: AccountId, session: &NewSession) -> Result<()> {
+    /// Returns `false` if a requested link was not added.
+    pub async fn add_session(&self, id: AccountId, session: &NewSession) -> Result<bool> {
         let add = |value: &mut AccountValue, now| value.add_session(session, now);
-        self.update(Target::Account(id), false, add).await.map(drop)
+        Ok(self.update(Target::Account(id), false, add).await?.value)
     }
 
     /// Succeeds also if the session is not active.

@@ -251,10 +251,23 @@ pub struct SetCredential {
     pub keep_all_sessions: Option<bool>,
 }
 
-/// A session to create.
+/// What a session is for. The order is that of replacement: a new link replaces links of its own kind or of an earlier one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionKind {
+    /// A password link that anybody has requested for the owner.
+    RequestedLink,
+    /// A password link of an admin or the operator.
+    Link,
+    /// A signed-in browser.
+    Session,
+}
+
+/// A session or a password link to create.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {
+    pub kind: SessionKind,
     /// SHA-256 of the session ID: 64 lowercase hexadecimal digits.
     pub id_sha256: String,
     /// Lifetime in seconds: 1 to 2,592,000 (30 days).

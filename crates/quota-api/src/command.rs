@@ -30,7 +30,9 @@ pub enum Command {
     SetCredential { account: String, change: SetCredential },
     /// Replaces the contact, if it is the expected one. → `()`
     SetContact { account: String, expected: Contact, contact: Contact },
-    /// Adds a session. An account has at most 10; beyond that, the one that expires first is revoked. → `()`
+    /// Adds a session or a password link. An account has at most 10 sessions and 3 links; beyond that, one is revoked. →
+    /// `bool`: `false` if a requested link was not added, because another is younger than 10 minutes or all links are of an
+    /// admin or the operator
     AddSession { account: String, session: NewSession },
     /// Succeeds also if the session is not active. → `()`
     RevokeSession { account: String, session: String },

@@ -252,8 +252,9 @@ impl QuotaClient {
         self.command(Command::SetCredential { account: account.to_owned(), change: change.clone() }).await
     }
 
-    /// Stores a session of an account. Fails with `version_conflict` if `expected_credential` is outdated.
-    pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<()> {
+    /// Stores a session or a password link of an account. Returns `false` if a requested link was not added. Fails with
+    /// `version_conflict` if `expected_credential` is outdated.
+    pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<bool> {
         self.command(Command::AddSession { account: account.to_owned(), session: session.clone() }).await
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use poem_openapi::OpenApi;
 use poem_openapi::param::{Path, Query};
 use quota_client::wire::{
-    self, AccountAction, AccountChange, AccountPage, NewAccount, Overview, OwnedKey, SetDailyLimit,
-    StateChange, UsageCount,
+    self, AccountAction, AccountChange, AccountPage, NewAccount, Overview, OwnedKey, SessionKind,
+    SetDailyLimit, StateChange, UsageCount,
 };
 use quota_client::{ClientError, found};
 use service_kit::SerdeJson;
@@ -219,7 +219,7 @@ impl AdminApi {
 impl AdminApi {
     async fn link(&self, admin: &Admin, account: wire::Account, ttl: Duration, action: &str) -> LinkResult {
         let token = LinkToken::generate(&account.id)?;
-        of_other(token.store(&admin.quota, ttl).await)?;
+        of_other(token.store(&admin.quota, SessionKind::Link, ttl).await)?;
         let link = token.link(&self.0.dashboard_url);
         let event = AccountChange::new(AccountAction::PasswordLink);
         of_other(admin.quota.change_account(&account.id, &event).await)?;

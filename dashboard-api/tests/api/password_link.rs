@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dashboard_api::password_link::LinkToken;
-use quota_client::wire::NewAccount;
+use quota_client::wire::{NewAccount, SessionKind};
 use reqwest::Method;
 use serde_json::{Value, json};
 use testkit::wait::eventually;
@@ -21,7 +21,7 @@ async fn create_token(harness: &Harness, login: &str) -> String {
     let quota = harness.quota.client();
     let account = quota.find_account(login).await.unwrap().unwrap();
     let token = LinkToken::generate(&account.id).unwrap();
-    token.store(&quota, HOUR).await.unwrap();
+    token.store(&quota, SessionKind::Link, HOUR).await.unwrap();
     token_of(&token.link("http://keys.example"))
 }
 
@@ -84,7 +84,7 @@ async fn malformed_unknown_and_expired_links_get_the_same_403() {
     let quota = harness.quota.client();
     let account = quota.find_account("ada").await.unwrap().unwrap().id;
     let expired = LinkToken::generate(&account).unwrap();
-    expired.store(&quota, Duration::from_secs(1)).await.unwrap();
+    expired.store(&quota, SessionKind::Link, Duration::from_secs(1)).await.unwrap();
     let is_inactive =
         async || quota.session_account(&account, &expired.sha256()).await.unwrap().is_none().then_some(());
     eventually(WAIT_TIMEOUT, "link expires", is_inactive).await;

@@ -15,6 +15,12 @@ pub const MAX_CREDENTIAL: usize = 4096;
 /// Maximum number of active sessions per account. Adding another revokes the one that expires first.
 pub const MAX_SESSIONS: usize = 10;
 
+/// Maximum number of active password links per account.
+pub const MAX_LINKS: usize = 3;
+
+/// While a requested link is younger, no other is added.
+pub const LINK_REQUEST_INTERVAL_MS: i64 = 10 * 60_000;
+
 /// Maximum TTL of a session in seconds: 30 days.
 pub const MAX_SESSION_TTL: u32 = 30 * 86_400;
 

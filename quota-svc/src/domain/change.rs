@@ -125,7 +125,8 @@ impl RecordChange {
 mod tests {
     use proptest::prelude::*;
     use quota_api::{
-        AccountAction, AccountChange, Actor, Contact, KeyState, NewSession, SettingsChange, StateChange,
+        AccountAction, AccountChange, Actor, Contact, KeyState, NewSession, SessionKind, SettingsChange,
+        StateChange,
     };
 
     use super::super::key::KeyChange;
@@ -139,6 +140,9 @@ mod tests {
     };
     use super::super::window::BurstWindow;
     use super::*;
+    use crate::domain::value::StoredSession;
+
+    const SESSION: StoredSession = StoredSession { kind: SessionKind::Session, expires_at: 5 };
 
     /// Writes a change as a store does.
     fn commit(loaded: &Loaded, change: &Change) -> Loaded {
@@ -234,12 +238,13 @@ mod tests {
     #[test]
     fn session_changes_only_its_row() {
         let mut value = with_keys(2);
-        let change = change_of(&value, |value| value.sessions.insert("a".to_owned(), 5));
-        let rows = [("sessions".to_owned(), Some(br#"{"a":5}"#.to_vec()))].into();
+        let change = change_of(&value, |value| value.sessions.insert("a".to_owned(), SESSION));
+        let rows =
+            [("sessions".to_owned(), Some(br#"{"a":{"kind":"session","expires_at":5}}"#.to_vec()))].into();
         let only_rows =
             Change { account: value.id(), expected: Some([1; 8]), exists: true, rows, ..Change::default() };
         assert_eq!(change, only_rows);
-        value.sessions.insert("a".to_owned(), 5);
+        value.sessions.insert("a".to_owned(), SESSION);
         let change = change_of(&value, |value| value.sessions.clear());
         assert_eq!(change, Change { rows: [("sessions".to_owned(), None)].into(), ..only_rows });
     }
@@ -357,7 +362,7 @@ mod tests {
     #[test]
     fn deleted_account_leaves_nothing_even_if_it_cannot_be_read() {
         let mut value = with_keys(3);
-        value.sessions.insert("a".to_owned(), 5);
+        value.sessions.insert("a".to_owned(), SESSION);
         let mut readable = stored(&value);
         readable.rows.insert("tokens".to_owned(), b"of a later version".to_vec());
         readable.rows.remove(&row::key(id(2)));
@@ -416,8 +421,11 @@ mod tests {
                 Ok(())
             }
             11 => {
-                let (id_sha256, ttl_seconds) = (n.to_string(), u32::from(n) * 40);
-                value.add_session(&NewSession { id_sha256, ttl_seconds, expected_credential: None }, now)
+                let kinds = [SessionKind::RequestedLink, SessionKind::Link, SessionKind::Session];
+                let (kind, id_sha256) = (kinds[usize::from(n % 3)], n.to_string());
+                let ttl_seconds = u32::from(n) * 40;
+                let new = NewSession { kind, id_sha256, ttl_seconds, expected_credential: None };
+                value.add_session(&new, now).map(drop)
             }
             12 => {
                 let expected = value.account.contact.clone();

@@ -10,11 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use keys::KeyDraft;
 use quota_api::{
-    AccountAction, AccountChange, Actor, Contact, Event, EventKind, ImportReport, NewSession, SetCredential,
-    StoredAccount,
+    AccountAction, AccountChange, Actor, Contact, Event, EventKind, ImportReport, NewSession, SessionKind,
+    SetCredential, StoredAccount,
 };
+use serde::{Deserialize, Serialize};
 
-use super::account::{MAX_SESSIONS, change_standing, to_json};
+use super::account::{LINK_REQUEST_INTERVAL_MS, MAX_LINKS, MAX_SESSIONS, change_standing, to_json};
 use super::event::with_actor;
 use super::id::{AccountId, KeyId};
 use super::key::{KeyMeta, StoredKey, UnreadableKey};
@@ -27,14 +28,22 @@ use super::transfer::ImportAccount;
 #[derive(Debug, Clone, PartialEq)]
 pub struct AccountValue {
     pub account: StoredAccount,
-    /// SHA-256 of the session ID → expiry, ms. Links are sessions, too.
-    pub sessions: BTreeMap<String, i64>,
+    /// By the SHA-256 of the session ID or link token.
+    pub sessions: BTreeMap<String, StoredSession>,
     pub outbox: Outbox,
     pub keys: BTreeMap<KeyId, Result<StoredKey, UnreadableKey>>,
     /// Events of keys that the next commit adds, oldest first.
     pub new_events: Vec<(KeyId, Event)>,
     /// The announcement of which this change makes notices.
     pub made: Option<Announcement>,
+}
+
+/// Ordered by which is replaced first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StoredSession {
+    pub kind: SessionKind,
+    /// ms.
+    pub expires_at: i64,
 }
 
 impl AccountValue {
@@ -178,21 +187,35 @@ impl AccountValue {
         Ok(())
     }
 
-    /// Adds a session. If there are too many, revokes the one that expires first.
-    pub fn add_session(&mut self, session: &NewSession, now: i64) -> Result<(), Rejection> {
+    /// Adds a session or a link. If there are too many sessions, or too many links, revokes the one that expires first, of links a
+    /// requested one if there is any. Returns `false` if a requested link is not added: another one is recent, or all links are of
+    /// an admin or the operator.
+    pub fn add_session(&mut self, session: &NewSession, now: i64) -> Result<bool, Rejection> {
         self.check_credential(session.expected_credential.as_deref())?;
-        self.sessions.retain(|_, expires_at| *expires_at > now);
-        let first = self.sessions.iter().min_by_key(|(_, expires_at)| **expires_at);
-        if let Some(first) = first.filter(|_| self.sessions.len() >= MAX_SESSIONS).map(|(id, _)| id.clone()) {
+        self.sessions.retain(|_, stored| stored.expires_at > now);
+        let kind = session.kind;
+        let new = StoredSession { kind, expires_at: now + i64::from(session.ttl_seconds) * 1000 };
+        // All requested links have the same lifetime, so their expiries differ as their ages do.
+        let is_recent = |stored: &StoredSession| {
+            stored.kind == kind && stored.expires_at > new.expires_at - LINK_REQUEST_INTERVAL_MS
+        };
+        if kind == SessionKind::RequestedLink && self.sessions.values().any(is_recent) {
+            return Ok(false);
+        }
+        let is_session = |kind| kind == SessionKind::Session;
+        let places = if is_session(kind) { MAX_SESSIONS } else { MAX_LINKS };
+        let alike = self.sessions.iter().filter(|(_, stored)| is_session(stored.kind) == is_session(kind));
+        if alike.clone().count() >= places {
+            let first = alike.filter(|(_, stored)| stored.kind <= kind).min_by_key(|(_, stored)| **stored);
+            let Some(first) = first.map(|(id, _)| id.clone()) else { return Ok(false) };
             self.sessions.remove(&first);
         }
-        let expires_at = now + i64::from(session.ttl_seconds) * 1000;
-        self.sessions.insert(session.id_sha256.clone(), expires_at);
-        Ok(())
+        self.sessions.insert(session.id_sha256.clone(), new);
+        Ok(true)
     }
 
     pub fn has_session(&self, session: &str, now: i64) -> bool {
-        self.sessions.get(session).is_some_and(|expires_at| *expires_at > now)
+        self.sessions.get(session).is_some_and(|stored| stored.expires_at > now)
     }
 }
 

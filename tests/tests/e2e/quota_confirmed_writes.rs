@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, StateChange};
+use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SessionKind, StateChange};
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::{Redis, RedisOptions};
@@ -95,7 +95,12 @@ async fn check_session_checks(options: RedisOptions) {
     let quota = Quota::start_with(&master, &["--write-timeout", "5s"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
-    let session = NewSession { id_sha256: "ab".repeat(32), ttl_seconds: 600, expected_credential: None };
+    let session = NewSession {
+        kind: SessionKind::Session,
+        id_sha256: "ab".repeat(32),
+        ttl_seconds: 600,
+        expected_credential: None,
+    };
     client.create_session(&key.account, &session).await.unwrap();
     replica.freeze();
     let (writer, id) = (quota.client(), key.key.id.clone());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use quota_client::QuotaClient;
 use quota_client::wire::{
-    BATCH_TYPE, NewAccount, NewKey, NewSession, Outcome, Scope, SetCredential, SettingsChange, StateChange,
-    encode_charges,
+    BATCH_TYPE, NewAccount, NewKey, NewSession, Outcome, Scope, SessionKind, SetCredential, SettingsChange,
+    StateChange, encode_charges,
 };
 use testkit::http;
 use testkit::process::TOKEN;
@@ -37,7 +37,12 @@ async fn use_everything(client: &QuotaClient, url: &str) -> TestKey {
     client
         .create_session(
             &account,
-            &NewSession { id_sha256: SESSION.to_owned(), ttl_seconds: 60, expected_credential: None },
+            &NewSession {
+                kind: SessionKind::Session,
+                id_sha256: SESSION.to_owned(),
+                ttl_seconds: 60,
+                expected_credential: None,
+            },
         )
         .await
         .unwrap();

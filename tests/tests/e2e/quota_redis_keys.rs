@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use quota_client::QuotaClient;
 use quota_client::wire::{
-    Charge, Contact, NewAccount, NewKey, NewSession, Outcome, Scope, SettingsChange, Webhook,
+    Charge, Contact, NewAccount, NewKey, NewSession, Outcome, Scope, SessionKind, SettingsChange, Webhook,
 };
 use testkit::quota::{Quota, StoreChoice, TestKey};
 use testkit::redis::Redis;
@@ -39,8 +39,12 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
         let deleted = client.create_key(&id, &new_key("deleted")).await.unwrap();
         client.delete_key(&deleted.key.id, None).await.unwrap();
         for i in 0..14_u8 {
-            let session =
-                NewSession { id_sha256: format!("{i:064x}"), ttl_seconds: 600, expected_credential: None };
+            let session = NewSession {
+                kind: SessionKind::Session,
+                id_sha256: format!("{i:064x}"),
+                ttl_seconds: 600,
+                expected_credential: None,
+            };
             client.create_session(&id, &session).await.unwrap();
         }
         accounts.push(id);

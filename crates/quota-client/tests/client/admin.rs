@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use quota_client::wire::{
-    Actor, ImportRequest, NewAccount, NewKey, NewSession, Scope, SetCredential, SetDailyLimit,
+    Actor, ImportRequest, NewAccount, NewKey, NewSession, Scope, SessionKind, SetCredential, SetDailyLimit,
     SettingsChange, StateChange,
 };
 use quota_client::{ClientError, QuotaClient};
@@ -73,11 +73,15 @@ async fn account_calls_use_documented_requests() {
         {"account":"a1","change":{"credential":"h","expected_version":2}}}}"#;
     exchange!(fake, |c| c.set_credential("a1", &change), COMMAND, expected_body, 200, stored).unwrap();
 
-    let session =
-        NewSession { id_sha256: "ff".into(), ttl_seconds: 60, expected_credential: Some("h".into()) };
+    let session = NewSession {
+        kind: SessionKind::Link,
+        id_sha256: "ff".into(),
+        ttl_seconds: 60,
+        expected_credential: Some("h".into()),
+    };
     let expected_body = r#"{"actor":"operator","command":{"add_session":
-        {"account":"a1","session":{"id_sha256":"ff","ttl_seconds":60,"expected_credential":"h"}}}}"#;
-    exchange!(fake, |c| c.create_session("a1", &session), COMMAND, expected_body, 200, "null").unwrap();
+        {"account":"a1","session":{"kind":"link","id_sha256":"ff","ttl_seconds":60,"expected_credential":"h"}}}}"#;
+    exchange!(fake, |c| c.create_session("a1", &session), COMMAND, expected_body, 200, "true").unwrap();
     let line = "GET /internal/v1/accounts/a1/sessions/ff";
     assert!(exchange!(fake, |c| c.session_account("a1", "ff"), line, "", 200, ACCOUNT).unwrap().is_some());
     let not_found = r#"{"error":"session_not_found","message":"m","docs":"d"}"#;

@@ -82,7 +82,7 @@ fn account_without_version_does_not_exist() {
 fn account_with_sessions_notices_and_keys_round_trips() {
     let mut value = with_keys(2);
     pause(&mut value, 1, NOW);
-    value.sessions.insert("a".repeat(64), NOW + 1);
+    value.add_session(&session(1, 60), NOW).unwrap();
     value.outbox.last_claim = 7;
     let loaded = stored(&value);
     let names: Vec<_> = loaded.rows.keys().map(String::as_str).collect();
@@ -277,7 +277,12 @@ fn only_end_sessions_ends_sessions() {
 }
 
 fn session(n: u8, ttl_seconds: u32) -> NewSession {
-    NewSession { id_sha256: format!("{n:064x}"), ttl_seconds, expected_credential: None }
+    NewSession {
+        kind: SessionKind::Session,
+        id_sha256: format!("{n:064x}"),
+        ttl_seconds,
+        expected_credential: None,
+    }
 }
 
 fn sessions(value: &AccountValue, now: i64) -> Vec<u8> {
@@ -308,6 +313,38 @@ fn eleventh_session_revokes_the_one_that_expires_first() {
 }
 
 #[test]
+fn sessions_and_links_have_places_of_their_own() {
+    use SessionKind::{Link, RequestedLink, Session};
+    let hour = 3_600;
+    // The kinds and lifetimes of what is there, that of a new one, and which of the former are left if it is added.
+    for (there, new, left) in [
+        (vec![(Link, 60), (RequestedLink, 60), (Link, 60)], (Session, 60), Some(&[1, 2, 3][..])),
+        (vec![(Session, 60); 10], (Link, 60), Some(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10])),
+        (vec![(Link, hour), (Link, 60), (Link, hour)], (Link, 60), Some(&[1, 3])),
+        (vec![(Link, 60), (RequestedLink, hour), (RequestedLink, 60)], (Link, 60), Some(&[1, 2])),
+        (vec![(Link, 60), (RequestedLink, 60), (Link, 60)], (RequestedLink, hour), Some(&[1, 3])),
+        (vec![(Link, 60), (Link, 60), (Link, 60)], (RequestedLink, hour), None),
+        (vec![(RequestedLink, 60), (RequestedLink, 61), (Link, 60)], (RequestedLink, hour), Some(&[2, 3])),
+        // Requested 10 minutes before, and a moment later.
+        (vec![(RequestedLink, hour - 600)], (RequestedLink, hour), Some(&[1])),
+        (vec![(RequestedLink, hour - 599)], (RequestedLink, hour), None),
+        (vec![(RequestedLink, hour)], (Link, hour), Some(&[1])),
+    ] {
+        let mut value = ada();
+        for (n, (kind, ttl)) in (1..).zip(&there) {
+            let id_sha256 = session(n, 0).id_sha256;
+            let expires_at = NOW + i64::from(*ttl) * 1000;
+            value.sessions.insert(id_sha256, StoredSession { kind: *kind, expires_at });
+        }
+        let before = sessions(&value, NOW);
+        let added = value.add_session(&NewSession { kind: new.0, ..session(12, new.1) }, NOW);
+        assert_eq!(added, Ok(left.is_some()), "{there:?} {new:?}");
+        let expected = left.map_or(before, |left| [left, &[12]].concat());
+        assert_eq!(sessions(&value, NOW), expected, "{there:?} {new:?}");
+    }
+}
+
+#[test]
 fn outdated_credential_is_rejected() {
     let mut value = ada();
     let expecting = |credential: &str| Some(credential.to_owned());
@@ -317,7 +354,7 @@ fn outdated_credential_is_rejected() {
     let outdated = NewSession { expected_credential: expecting("old"), ..session(1, 60) };
     assert_eq!(value.add_session(&outdated, NOW), Err(Rejection::CredentialConflict));
     let current = NewSession { expected_credential: expecting("hash"), ..session(1, 60) };
-    assert_eq!(value.add_session(&current, NOW), Ok(()));
+    assert_eq!(value.add_session(&current, NOW), Ok(true));
     for (expected_version, expected_credential) in [(0, None), (2, None), (1, expecting("old"))] {
         let change = SetCredential {
             credential: "new".to_owned(),

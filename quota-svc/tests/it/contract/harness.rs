@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use api_key::ApiKey;
-use quota_api::{Actor, Limits, NewKey, NewSession, Outcome, Scope, SettingsChange, Verdict};
+use quota_api::{Actor, Limits, NewKey, NewSession, Outcome, Scope, SessionKind, SettingsChange, Verdict};
 use quota_svc::accounts::Accounts;
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
@@ -166,7 +166,7 @@ pub fn rename(name: &str) -> KeyChange {
 
 pub fn new_session(id_sha256: &str, ttl_seconds: u32, expected: Option<&str>) -> NewSession {
     let (id_sha256, expected_credential) = (id_sha256.to_owned(), expected.map(str::to_owned));
-    NewSession { id_sha256, ttl_seconds, expected_credential }
+    NewSession { kind: SessionKind::Session, id_sha256, ttl_seconds, expected_credential }
 }
 
 pub async fn has_session(store: &Accounts, account: AccountId, session: &str) -> bool {

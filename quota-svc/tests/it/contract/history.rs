@@ -11,7 +11,8 @@ use std::fmt::Debug;
 use api_key::ApiKey;
 use quota_api::{
     AccountAction, AccountChange, Actor, ClaimedNotice, Contact, Delivery, ExportedAccount, Key, KeySettings,
-    KeyState, Limits, NewKey, NoticeResult, Scope, SetCredential, StateChange, origin_hash,
+    KeyState, Limits, NewKey, NewSession, NoticeResult, Scope, SessionKind, SetCredential, StateChange,
+    origin_hash,
 };
 use quota_svc::accounts::{Accounts, Seen};
 use quota_svc::domain::account::Login;
@@ -185,11 +186,11 @@ impl History {
                     .await;
             }
             11..=14 => {
-                let new = new_session(
-                    &session(self.random.below(15)),
-                    self.random.pick(&[60, 3_600, DAY_SECONDS]),
-                    credential,
-                );
+                let kinds = [SessionKind::Session, SessionKind::Link, SessionKind::RequestedLink];
+                let (sha256, ttl) =
+                    (session(self.random.below(15)), self.random.pick(&[60, 3_600, DAY_SECONDS]));
+                let new =
+                    NewSession { kind: self.random.pick(&kinds), ..new_session(&sha256, ttl, credential) };
                 self.stores.each("add session", async |store| store.add_session(id, &new).await).await;
             }
             15..=17 => {

@@ -86,7 +86,7 @@ impl Fixture {
                 let (kind, expected) =
                     if n % 4 == 0 { (Kind::SignInOutdated, "outdated") } else { (Kind::SignIn, "hash") };
                 let added = store.add_session(account, &new_session(&session(n), 600, Some(expected))).await;
-                (kind, added.map(|()| None))
+                (kind, added.map(|_| None))
             }
             n => {
                 let deleted = store.delete_key(self.deleted[n % 2], Some(account)).await;

@@ -2,8 +2,8 @@
 
 use futures_util::future::join_all;
 use quota_api::{
-    AccountAction, AccountChange, Actor, Event, EventKind, NewSession, Outcome, Role, Scope, StateChange,
-    StoredAccount,
+    AccountAction, AccountChange, Actor, Event, EventKind, NewSession, Outcome, Role, Scope, SessionKind,
+    StateChange, StoredAccount,
 };
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
@@ -100,7 +100,12 @@ pub async fn imported_keys_of_a_suspended_account_are_suspended(harness: &Harnes
 pub async fn account_events_name_the_change_and_its_actor(harness: &Harness) {
     let account = harness.account().await;
     let session = "ab".repeat(32);
-    let new = NewSession { id_sha256: session.clone(), ttl_seconds: 60, expected_credential: None };
+    let new = NewSession {
+        kind: SessionKind::Session,
+        id_sha256: session.clone(),
+        ttl_seconds: 60,
+        expected_credential: None,
+    };
     harness.store.add_session(account, &new).await.unwrap();
     for action in [
         AccountAction::MakeAdmin,

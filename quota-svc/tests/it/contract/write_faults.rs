@@ -200,7 +200,7 @@ impl Subjects {
                 let actor = Actor::Owner;
                 store.rotate_key(key, Some(account), &self.rotated, 600, &actor).await.map(drop)
             }
-            Step::AddSession => store.add_session(account, &new_session(SESSION, 60, None)).await,
+            Step::AddSession => store.add_session(account, &new_session(SESSION, 60, None)).await.map(drop),
             Step::SetCredential => {
                 let (credential, keep_session) = ("hash".to_owned(), Some(SESSION.to_owned()));
                 let change = SetCredential { credential, keep_session, ..SetCredential::default() };
