@@ -83,7 +83,7 @@ pub struct NoticeResult {
     /// When to try again, in seconds. If absent, the notice is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_seconds: Option<u32>,
-    /// The attempt, for the owner. If absent, nothing was sent.
+    /// The attempt, for the owner. If absent, nothing was sent, and no attempt is counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
 }

@@ -72,7 +72,7 @@ impl AccountValue {
         }
         queue.claim = 0;
         if let Some(seconds) = result.retry_seconds {
-            queue.attempts = queue.attempts.saturating_add(1);
+            queue.attempts = queue.attempts.saturating_add(result.delivery.is_some().into());
             queue.due = now + i64::from(seconds) * 1000;
         } else if queue.notices.len() > 1 {
             queue.notices.remove(0);
@@ -224,6 +224,17 @@ pub(in crate::domain) mod tests {
         assert_eq!(value.outbox.last_deliveries["webhook"], delivered);
         assert!(value.outbox.queues.is_empty(), "a queue without notices vanishes");
         assert_eq!(value.outbox.due(), None);
+    }
+
+    #[test]
+    fn delay_without_a_delivery_is_no_attempt() {
+        let (mut value, channel) = (reachable(true, false), Channel::Webhook);
+        value.add_notice(&notice(1), NOW);
+        let claim = value.claim_notices(NOW).remove(0).claim;
+        assert!(value.finish_notice(channel, result(claim, Some(300), None), NOW));
+        let queue = &value.outbox.queues[&channel];
+        assert_eq!((queue.due, queue.attempts, queue.claim), (NOW + 300_000, 0, 0));
+        assert!(value.outbox.last_deliveries.is_empty());
     }
 
     #[test]

@@ -28,11 +28,12 @@ pub fn notice_result(claim: u64, retry_seconds: Option<u32>, delivery: Option<De
     NoticeResult { account: String::new(), channel: Channel::Webhook, claim, retry_seconds, delivery }
 }
 
-/// Ends the claim of a notice without a delivery.
+/// Ends the claim of a notice: without a delivery, or after a failed one if it is to be repeated.
 pub async fn finish(harness: &Harness, claimed: &ClaimedNotice, retry_seconds: Option<u32>) -> bool {
     let account = AccountId::from_hex(&claimed.account).unwrap();
     let queue = Queue { account, channel: claimed.channel };
-    harness.store.finish_notice(queue, notice_result(claimed.claim, retry_seconds, None)).await.unwrap()
+    let failed = retry_seconds.map(|_| Delivery { at: 5, error: Some("status 500".to_owned()) });
+    harness.store.finish_notice(queue, notice_result(claimed.claim, retry_seconds, failed)).await.unwrap()
 }
 
 /// An account that wants notices, and its key.
