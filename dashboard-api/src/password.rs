@@ -6,6 +6,7 @@ use anyhow::Context;
 use argon2::password_hash::phc::PasswordHash;
 use argon2::password_hash::{PasswordHasher, PasswordVerifier};
 use argon2::{Algorithm, Argon2, Params, Version};
+use quota_client::wire::is_affordable_hash;
 use secrecy::{ExposeSecret, SecretString};
 use service_kit::telemetry;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
@@ -132,9 +133,18 @@ impl Place<'_> {
         Ok(self.run(move || hash(&password)).await??)
     }
 
-    /// Whether the password matches the stored hash. `None` (unknown login, or account without a password) never
-    /// matches, but takes equally long.
+    /// Whether the password matches the stored hash. `None` (unknown login, or account without a password) and a hash that
+    /// takes too much memory or time never match, but take equally long.
     pub async fn verify(&self, password: &SecretString, stored: Option<String>) -> Result<bool> {
+        let stored = stored.filter(|hash| {
+            let is_affordable = is_affordable_hash(hash);
+            if !is_affordable {
+                tracing::error!(
+                    "a stored password hash takes too much memory or time; its owner can't sign in until the password is set anew"
+                );
+            }
+            is_affordable
+        });
         let (password, dummy) = (password.clone(), self.passwords.dummy.clone());
         self.run(move || {
             let is_match = matches(&password, stored.as_deref().unwrap_or(&dummy));
@@ -279,6 +289,20 @@ mod tests {
             assert_eq!(is_weak(&format!("{head}{tail}")), weak, "{head}");
         }
         assert!(!is_weak("malformed"), "a hash that never matches is left alone");
+    }
+
+    #[tokio::test]
+    async fn costly_hash_is_not_verified() {
+        let passwords = Passwords::new().unwrap();
+        let passwords = passwords.enter(Share::Known).unwrap();
+        for (memory, passes, is_verified) in
+            [(65_536, 1, true), (65_537, 1, false), (64, 10, true), (64, 11, false)]
+        {
+            let params = Params::new(memory, passes, 1, None).unwrap();
+            let hash = Argon2::from(params).hash_password(b"correct horse").unwrap().to_string();
+            let verified = passwords.verify(&secret("correct horse"), Some(hash)).await.unwrap();
+            assert_eq!(verified, is_verified, "{memory} {passes}");
+        }
     }
 
     #[tokio::test]

@@ -231,6 +231,20 @@ pub struct Credential {
     pub version: u32,
 }
 
+/// Maximum memory and passes of an imported password hash. RFC 9106 recommends 64 MiB and 3 passes.
+const MAX_HASH_KIB: u32 = 64 * 1024;
+const MAX_HASH_PASSES: u32 = 10;
+
+/// Whether a credential can be verified with bounded memory and time. One that is no argon2 hash can.
+pub fn is_affordable_hash(credential: &str) -> bool {
+    let is_bounded = |parameter: &str| match parameter.split_once('=') {
+        Some(("m", kib)) => kib.parse().is_ok_and(|kib: u32| kib <= MAX_HASH_KIB),
+        Some(("t", passes)) => passes.parse().is_ok_and(|passes: u32| passes <= MAX_HASH_PASSES),
+        _ => true,
+    };
+    !credential.starts_with("$argon2") || credential.split(['$', ',']).all(is_bounded)
+}
+
 /// A new credential for an account.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! Characters that new and imported logins and key names must not contain: they are not visible, or change the order of others, so
+//! Characters that logins, key names, reasons and imported texts must not contain: they are not visible, or change the order of others, so
 //! that two different texts look alike.
 
 /// Ranges of zero-width, bidirectional and other format characters (Unicode general category Cf, fillers and line
@@ -28,7 +28,7 @@ const RANGES: [(char, char); 22] = [
     ('\u{e0000}', '\u{e0fff}'), // tags and variation selectors
 ];
 
-/// Whether a new login or key name must not contain this character.
+/// Whether a new text must not contain this character.
 pub fn is_invisible(c: char) -> bool {
     c.is_control() || RANGES.iter().any(|(first, last)| (*first..=*last).contains(&c))
 }

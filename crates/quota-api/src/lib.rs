@@ -15,6 +15,7 @@ mod transfer;
 pub use account::{
     Account, AccountAction, AccountChange, AccountDetails, AccountPage, Credential, NewAccount, NewSession,
     Overview, Role, SessionKind, SetCredential, Standing, StoredAccount, Suspension, UsageCount,
+    is_affordable_hash,
 };
 pub use batch::{BATCH_TYPE, MAX_BATCH, decode_charges, decode_verdicts, encode_charges, encode_verdicts};
 pub use charge::{Charge, Exceeded, Limits, Outcome, RateLimit, Status, TRACE_LINKS, Verdict, origin_hash};

@@ -2,7 +2,10 @@
 
 use api_key::KeyDigest;
 use quota_api::invisible::is_invisible;
-use quota_api::{DayUsage, ExportedAccount, ExportedKey, KEYS_PER_ACCOUNT, StoredAccount};
+use quota_api::{
+    DayUsage, ExportedAccount, ExportedKey, KEYS_PER_ACCOUNT, StoredAccount, is_affordable_hash,
+};
+use serde_json::Value;
 
 use super::account::{Login, MAX_CONTACT, MAX_CREDENTIAL, contact_fits, standing_fits};
 use super::id::{AccountId, KeyId};
@@ -41,8 +44,15 @@ impl ImportAccount {
     pub fn from_export(line: &ExportedAccount, now: i64) -> Result<Self, ImportError> {
         let ExportedAccount { account, keys } = line;
         let login = Login::parse(&account.login)?;
+        if let Some(field) = invisible_field(&serde_json::to_value(line)?, String::new()) {
+            let field = field.trim_start_matches('.');
+            return Err(format!("`{field}` has control characters or invisible characters").into());
+        }
         if account.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
             return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long").into());
+        }
+        if !account.credential.as_deref().is_none_or(is_affordable_hash) {
+            return Err("the password hash in `credential` takes more than 64 MiB or 10 passes".into());
         }
         if !contact_fits(&account.contact) {
             return Err(format!("a contact must be at most {MAX_CONTACT} bytes long").into());
@@ -64,10 +74,23 @@ impl ImportAccount {
     }
 }
 
+/// The path of the first text with a character that is not visible, such as `.keys[0].hint`.
+fn invisible_field(value: &Value, path: String) -> Option<String> {
+    match value {
+        Value::String(text) => text.chars().any(is_invisible).then_some(path),
+        Value::Array(values) => {
+            values.iter().enumerate().find_map(|(i, value)| invisible_field(value, format!("{path}[{i}]")))
+        }
+        Value::Object(fields) => {
+            fields.iter().find_map(|(name, value)| invisible_field(value, format!("{path}.{name}")))
+        }
+        _ => None,
+    }
+}
+
 fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredKey, ImportError> {
-    if key.hint.chars().count() > MAX_HINT || key.hint.chars().any(is_invisible) {
-        let reason = format!("a hint must be at most {MAX_HINT} characters, without invisible characters");
-        return Err(reason.into());
+    if key.hint.chars().count() > MAX_HINT {
+        return Err(format!("a hint must be at most {MAX_HINT} characters").into());
     }
     let digest = KeyDigest::from_hex(&key.sha256)?;
     if KeyId::of(&digest).shard() != account.shard() {
@@ -93,8 +116,9 @@ fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredK
 
 #[cfg(test)]
 mod tests {
-    use quota_api::{KeySettings, KeyState, Limits, Scope};
+    use quota_api::{Event, EventKind, KeySettings, KeyState, Limits, Scope, Suspension};
 
+    use super::super::value::notices_tests::contact;
     use super::*;
 
     const NOW: i64 = 1_800_000_000_000;
@@ -178,22 +202,43 @@ mod tests {
     }
 
     #[test]
+    fn costly_password_hash_is_rejected() {
+        let (mut account, key) = stored_account_and_key();
+        account.credential = Some("$argon2id$v=19$m=4194304,t=2,p=1$c29tZXNhbHQ$aGFzaA".to_owned());
+        let error = ImportAccount::from_export(&export(account, &[key], NOW), NOW).unwrap_err().to_string();
+        assert!(error.contains("`credential` takes more than 64 MiB"), "{error}");
+    }
+
+    #[test]
     fn invisible_characters_in_an_import_are_rejected() {
-        let (account, key) = stored_account_and_key();
+        let (mut account, key) = stored_account_and_key();
+        account.contact = contact(true, true);
+        let event = Event { at: 1, kind: EventKind::Suspended, reason: "abuse".to_owned() };
+        account.standing.events = vec![event.clone(), event];
+        account.standing.suspension = Some(Suspension { reason: "abuse".to_owned(), at: 1 });
         let valid = export(account, &[key.clone(), key], NOW);
-        for text in ["a\u{202e}b", "a\u{2066}b", "\u{fe0f}"] {
-            let mut line = valid.clone();
-            line.account.login = text.to_owned();
-            let error = ImportAccount::from_export(&line, NOW).expect_err("the login is invalid").to_string();
-            assert!(error.contains("a login can't contain"), "{error}");
-            let mut line = valid.clone();
-            line.keys[1].settings.name = text.to_owned();
-            let error = ImportAccount::from_export(&line, NOW).expect_err("the name is invalid").to_string();
-            assert!(error.starts_with("keys[1]: a key name must be"), "{error}");
+        ImportAccount::from_export(&valid, NOW).unwrap();
+        for (field, expected) in [
+            ("/login", "a login can't contain"),
+            ("/credential", "`credential` has"),
+            ("/contact/webhook/url", "`contact.webhook.url` has"),
+            ("/contact/mail/address", "`contact.mail.address` has"),
+            ("/standing/suspension/reason", "`standing.suspension.reason` has"),
+            ("/standing/events/1/reason", "`standing.events[1].reason` has"),
+            ("/keys/1/name", "`keys[1].name` has"),
+            ("/keys/1/hint", "`keys[1].hint` has"),
+        ] {
+            for text in ["a\u{202e}b", "a\u{2066}b", "a\u{7}b"] {
+                let mut line = serde_json::to_value(&valid).unwrap();
+                *line.pointer_mut(field).unwrap() = text.into();
+                let line = serde_json::from_value(line).unwrap();
+                let error = ImportAccount::from_export(&line, NOW).unwrap_err().to_string();
+                assert!(error.starts_with(expected), "{error}");
+            }
         }
         let mut line = valid;
-        line.keys[1].hint = "ipl_\u{202e}abcd".to_owned();
-        let error = ImportAccount::from_export(&line, NOW).expect_err("the hint is invalid").to_string();
-        assert!(error.starts_with("keys[1]: a hint must be"), "{error}");
+        line.keys[1].settings.name = "\u{fe0f}".to_owned();
+        let error = ImportAccount::from_export(&line, NOW).unwrap_err().to_string();
+        assert!(error.starts_with("keys[1]: a key name must be"), "{error}");
     }
 }
