@@ -1,5 +1,5 @@
 //! A full disk under Redis (MISCONF) and under the embedded store: clear errors, a metric that shows the outage,
-//! automatic recovery without a lost change.
+//! automatic recovery without a lost change. And a store file that disappears.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -108,6 +108,17 @@ async fn wait_not_ready(quota: &Quota) -> String {
         (status == 503).then_some(body)
     })
     .await
+}
+
+#[tokio::test]
+async fn removed_store_file_turns_readiness_off_and_is_not_created_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.redb");
+    let quota = Quota::start_with(StoreChoice::File(path.clone()), &[]).await;
+    fs::remove_file(&path).unwrap();
+    let reason = wait_not_ready(&quota).await;
+    assert!(reason.contains("store.redb was removed or replaced"), "{reason}");
+    assert!(!path.exists());
 }
 
 #[tokio::test]

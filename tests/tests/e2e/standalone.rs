@@ -220,7 +220,7 @@ async fn second_instance_on_same_directory_fails() {
 }
 
 #[tokio::test]
-async fn damaged_store_and_unwritable_directory_errors_differ() {
+async fn damaged_empty_store_and_unwritable_directory_errors_differ() {
     let data = tempfile::tempdir().unwrap();
     std::fs::write(data.path().join("store.redb"), b"not a store file").unwrap();
     let log = expect_failure(start(data.path(), &[])).await;
@@ -230,6 +230,9 @@ async fn damaged_store_and_unwritable_directory_errors_differ() {
         b"not a store file",
         "the file is not modified"
     );
+    std::fs::write(data.path().join("store.redb"), b"").unwrap();
+    let log = expect_failure(start(data.path(), &[])).await;
+    assert!(log.contains("store.redb is empty: accounts and keys that it had are lost"), "{log}");
     let log = expect_failure(start(Path::new("/proc/nowhere"), &[])).await;
     assert!(log.contains("--data-dir"), "{log}");
 }

@@ -31,6 +31,13 @@ pub enum OpenError {
          file and restore a backup with the command `import` if you have one"
     )]
     Damaged { path: PathBuf, reason: String },
+    #[error(
+        "the store file {0} is empty: accounts and keys that it had are lost. Delete it to start with a new file, and restore a \
+         backup with the command `import` if you have one"
+    )]
+    Empty(PathBuf),
+    #[error("the store file {0} was removed or replaced. Put it back, or restart to use what is there now")]
+    Replaced(PathBuf),
     #[error("can't start the thread that writes the store file: {0}")]
     WriterThread(#[source] std::io::Error),
 }
@@ -40,6 +47,8 @@ pub struct StoreFile {
     database: RwLock<Option<Database>>,
     open: Box<OpenDatabase>,
     path: PathBuf,
+    /// Of the open file.
+    identity: Option<(u64, u64)>,
 }
 
 type OpenDatabase = dyn Fn(OpenMode) -> Result<Database, DatabaseError> + Send + Sync;
@@ -52,10 +61,14 @@ enum OpenMode {
 }
 
 impl StoreFile {
-    /// Opens or creates the file. Only its owner can read it, because it contains logins and credentials.
+    /// Opens the file, or creates it if there is none. Only its owner can read it, because it contains logins and credentials.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         use std::os::unix::fs::OpenOptionsExt;
         let io = |source| OpenError::Io { path: path.to_owned(), source };
+        // redb would make it a new store.
+        if std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+            return Err(OpenError::Empty(path.to_owned()));
+        }
         let mut options = std::fs::OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         file.map_err(io)?;
@@ -77,7 +90,14 @@ impl StoreFile {
 
     fn with_opener(path: PathBuf, open: Box<OpenDatabase>) -> Result<Self, OpenError> {
         let database = open(OpenMode::Create).map_err(|error| open_error(&path, error))?;
-        Ok(Self { database: RwLock::new(Some(database)), open, path })
+        let identity = identity(&path);
+        Ok(Self { database: RwLock::new(Some(database)), open, path, identity })
+    }
+
+    /// Fails if another file, or none, has the path of the open one.
+    pub fn check_path(&self) -> Result<(), OpenError> {
+        let is_same = identity(&self.path) == self.identity;
+        if is_same { Ok(()) } else { Err(OpenError::Replaced(self.path.clone())) }
     }
 
     /// Closes the file and opens it again. After an I/O error, redb fails every call until then.
@@ -147,6 +167,13 @@ impl StoreFile {
         };
         operation(database.as_ref().ok_or(redb::Error::DatabaseClosed)?)
     }
+}
+
+/// Device and inode. `None` if there is no file, as for a store in memory.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let file = std::fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino()))
 }
 
 fn open_error(path: &Path, error: DatabaseError) -> OpenError {

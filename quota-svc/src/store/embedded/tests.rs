@@ -10,7 +10,7 @@ use quota_api::{KeyState, Limits, NoticeKind, Scope, Verdict};
 use redb::StorageBackend;
 use testkit::wait::eventually;
 
-use super::EmbeddedStore;
+use super::{EmbeddedStore, OpenError};
 use crate::domain::change::{Change, RecordChange};
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::loaded::{Loaded, Target, row};
@@ -413,6 +413,42 @@ async fn commit_that_is_not_written_by_its_deadline_is_unconfirmed() {
     assert!(matches!(result.err(), Some(StoreError::Unconfirmed(_))));
     disk.block(false);
     eventually(WAIT_TIMEOUT, "the change is made", async || load(&store, ACCOUNT).await.version).await;
+}
+
+#[test]
+fn empty_file_is_an_error_and_a_missing_one_is_created() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("store.redb");
+    let open = || EmbeddedStore::open(&path, LIMITS, Clock::default());
+    std::fs::write(&path, "").unwrap();
+    assert!(matches!(open().err(), Some(OpenError::Empty(empty)) if empty == path));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0, "it is left as it is");
+    std::fs::remove_file(&path).unwrap();
+    open().unwrap();
+}
+
+#[tokio::test]
+async fn removed_or_replaced_file_makes_the_store_fail_until_it_is_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, elsewhere] = ["store.redb", "elsewhere"].map(|name| dir.path().join(name));
+    let store = EmbeddedStore::open(&path, LIMITS, Clock::default()).unwrap();
+    let creation = creation(&load(&store, ACCOUNT).await);
+    let fails = async || {
+        let reason = eventually(WAIT_TIMEOUT, "the store fails", async || store.unavailable_reason()).await;
+        assert!(reason.contains("was removed or replaced"), "{reason}");
+        assert_eq!(charge(&store, KEY, 1).await, GroupOutcome::Unavailable);
+    };
+    std::fs::rename(&path, &elsewhere).unwrap();
+    assert!(matches!(commit(&store, &creation).await, Err(StoreError::Unavailable(_))), "at once");
+    fails().await;
+    assert!(!path.exists(), "no new file is created");
+    std::fs::copy(&elsewhere, &path).unwrap();
+    let result = store.writer.save_all().await;
+    assert!(matches!(result, Err(StoreError::Unavailable(_))), "a copy is another file: {result:?}");
+    fails().await;
+    std::fs::rename(&elsewhere, &path).unwrap();
+    wait_available(&store).await;
+    assert!(commit(&store, &creation).await.unwrap());
 }
 
 #[tokio::test]

@@ -166,9 +166,10 @@ impl WriterThread {
     }
 
     /// Commits the changes, and the counters too if `flush` is set. Returns the result of each change; an error is that
-    /// of the transaction. After a failure it reopens the file and commits even if there is nothing to save, to detect
-    /// when the file is writable again.
+    /// of the transaction, or that the file was removed or replaced. After a failure it reopens the file and commits even if
+    /// there is nothing to save, to detect when the file is writable again.
     fn commit(&mut self, changes: Vec<Option<Change>>, flush: bool) -> Result<Vec<Result<bool>>, String> {
+        self.file.check_path().map_err(|error| error.to_string())?;
         let failed = lock(&self.health).failure.is_some();
         if failed {
             self.file.reopen().map_err(|error| error.to_string())?;
