@@ -70,14 +70,7 @@ impl UnusedKeys {
 
 fn stored_key(account: AccountId, key: &ApiKey, now: i64, limits: &Limits) -> StoredKey {
     let settings = NewKey::new("bench", Scope::Full).settings;
-    let meta = KeyMeta {
-        account,
-        digest: key.digest(),
-        hint: key.hint(),
-        created_at: now,
-        expiry_notice: None,
-        settings,
-    };
+    let meta = KeyMeta::new(account, key.digest(), key.hint(), now, settings);
     let mut key = StoredKey::new(meta, None, now);
     key.record.charge(now, limits);
     key

@@ -72,7 +72,7 @@ export function rotateKey(key, onCreated) {
   const replace = button("Replace key", { class: "primary", type: "submit" });
   const cancel = button("Cancel", { class: "quiet", onclick: () => dialog.close() });
   const form = formOf([
-    h("p", null, `You get a new key with the same name, scope, allowed web pages and daily limit. The old one, ${key.hint}, counts toward your keys until you delete it.`),
+    h("p", null, `You get a new key with the same name, scope, allowed web pages, daily limit and count of today. Together with the old one, ${key.hint}, it counts as one key. If the old one has itself replaced a key, that one is deleted now.`),
     hasExpired(key) ? null : overlaps,
   ], [cancel, replace], async () => {
     const overlap = Number(new FormData(form).get("overlap"));

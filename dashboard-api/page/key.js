@@ -53,6 +53,7 @@ export function keyPage(initial, lookupUrl, refresh) {
   const chart = monthChart();
   const placeholder = h("p", { class: "chart skeleton" });
   const [expiry, origins] = [h("dd"), h("dd")];
+  const [successor, replaceButton] = [h("a", null, "Replaced by a new key"), button("Replace", { class: "ghost", icon: "replace", onclick: replace })];
   const events = eventList(key.id);
   const pause = banner("pause", button("Resume key", { class: "primary", icon: "play", onclick: resume }));
   const expired = banner("clock", button("Replace key", { class: "primary", icon: "replace", onclick: replace }));
@@ -72,7 +73,7 @@ export function keyPage(initial, lookupUrl, refresh) {
     h("a", { class: "back", href: "#/" }, "← All keys"),
     h("div", { class: "card-head" }, heading, badge),
     h("p", { class: "facts" },
-      h("code", { class: "key-hint" }, key.hint), h("span", { class: "scope", title: "Scope" }, key.scope), h("span", null, `created ${date(key.created_at)}`)),
+      h("code", { class: "key-hint" }, key.hint), h("span", { class: "scope", title: "Scope" }, key.scope), h("span", null, `created ${date(key.created_at)}`), successor),
     pause.element,
     expired.element,
     h("section", { class: "card numbers", "aria-label": "Usage" }, h("div", null, meter.element, burst), placeholder),
@@ -80,7 +81,7 @@ export function keyPage(initial, lookupUrl, refresh) {
       h("dl", { class: "settings" }, h("dt", null, "Expires"), expiry, h("dt", null, "Allowed web pages"), origins),
       h("div", { class: "actions" },
         button("Edit", { class: "ghost", icon: "pencil", onclick: () => editKey(key, refresh) }),
-        button("Replace", { class: "ghost", icon: "replace", onclick: replace }), deactivate, reactivate,
+        replaceButton, deactivate, reactivate,
         deleteButton(key.id, () => key.name, `Requests with ${key.hint} get 401 from now on. This can't be undone.`, refresh))),
     h("section", { class: "card" }, h("h2", null, "Examples"), ...examples(lookupUrl).map(([language, code], i) =>
       h("details", { name: "example", open: i === 0 }, h("summary", null, language), copyable(language, code, `example-${i}`)))),
@@ -121,7 +122,10 @@ export function keyPage(initial, lookupUrl, refresh) {
     const rate = key.burst_limit >= 60 ? `${Math.floor(key.burst_limit / 60)} requests per second` : `${key.burst_limit} requests per minute`;
     pause.update(state === "paused" && paused ? ["Paused", paused.at,
       `${capitalize(paused.reason)}. Requests with this key get 429 until you resume it. Fix the program first: at most ${rate} on average.`] : null);
-    expired.update(state === "expired" && expiresAt ? ["Expired", expiresAt * 1000,
+    setAttribute(successor, "href", `#/keys/${key.successor}`);
+    successor.hidden = !key.successor;
+    replaceButton.hidden = Boolean(key.successor);
+    expired.update(state === "expired" && expiresAt && !key.successor ? ["Expired", expiresAt * 1000,
       "Requests with this key get 403. Replace it, or edit its expiry. It counts toward your keys until you delete it."] : null);
     meter.update(key, key.name);
     setText(burst, `${number(key.burst_used)} of ${number(key.burst_limit)} in the last 60 seconds`);

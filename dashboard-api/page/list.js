@@ -65,7 +65,8 @@ export function keyList(settings, create, retry) {
     const states = new Map(keys.map((key) => [key.id, stateOf(key)]));
     /** @param {State} state */
     const countOf = (state) => [...states.values()].filter((other) => other === state).length;
-    const count = keys.length + unreadable.length;
+    // A key and the old one that it has replaced count as one.
+    const count = keys.filter((key) => !key.successor).length + unreadable.length;
     const full = count >= settings.keys_per_account;
     const advice = countOf("expired") ? " · expired keys count until you delete them" : " · delete one to create another";
     setText(keyCount, `${count} of ${settings.keys_per_account} keys${full ? advice : ""}`);

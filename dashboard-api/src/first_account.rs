@@ -84,6 +84,7 @@ impl FirstAccount {
             state_since: created_at,
             created_at,
             daily_limit: None,
+            successor: None,
             usage: Vec::new(),
         };
         let standing = Standing { role: Role::Admin, ..Standing::default() };

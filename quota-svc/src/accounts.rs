@@ -196,7 +196,8 @@ impl Accounts {
         Ok(Seen { value: value.key(id)?.clone(), now })
     }
 
-    /// Replaces a key by a copy with a new secret. The old key expires after `overlap` seconds, unless it expires earlier.
+    /// Replaces a key by a copy with a new secret. The old key expires after `overlap` seconds, unless it expires earlier. Its own
+    /// old key is deleted.
     pub async fn rotate_key(
         &self,
         id: KeyId,
@@ -224,7 +225,7 @@ impl Accounts {
 
     /// Deletes a key, readable or not.
     pub async fn delete_key(&self, id: KeyId, owner: Option<AccountId>) -> Result<()> {
-        let delete = |value: &mut AccountValue, _| value.delete_key(id);
+        let delete = |value: &mut AccountValue, now| value.delete_key(id, now);
         match self.update_key(id, owner, delete).await {
             Err(StoreError::Rejected(Rejection::UnreadableKey { .. })) => {
                 let owner = self.search_owner(id).await?;

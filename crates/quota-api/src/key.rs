@@ -10,8 +10,10 @@ use url::Url;
 
 use super::invisible::{is_invisible, is_variation_selector};
 
-/// Maximum number of keys per account.
+/// Maximum number of keys per account. A key and its old key, which it has replaced, count as one.
 pub const KEYS_PER_ACCOUNT: usize = 10;
+/// Maximum number of keys that an account can create per day (UTC), without rotations.
+pub const CREATIONS_PER_DAY: u32 = 30;
 
 /// Maximum length of a key's name in characters.
 const MAX_NAME: usize = 64;
@@ -252,6 +254,9 @@ pub struct Key {
     #[oai(default)]
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// ID of the key that has replaced this one. Absent if none has, or if that one was deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successor: Option<String>,
 }
 
 /// A key with the ID of its account.

@@ -21,9 +21,9 @@ pub use batch::{BATCH_TYPE, MAX_BATCH, decode_charges, decode_verdicts, encode_c
 pub use charge::{Charge, Exceeded, Limits, Outcome, RateLimit, Status, TRACE_LINKS, Verdict, origin_hash};
 pub use command::{Command, CommandRequest, KeyCommand};
 pub use key::{
-    Actor, CreatedKey, DEFAULT_OVERLAP, DayUsage, Event, EventKind, EventList, KEYS_PER_ACCOUNT, Key,
-    KeyList, KeySettings, KeyState, MAX_OVERLAP, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit,
-    SettingsChange, SettingsError, StateChange, UnreadableKey, Usage, rfc3339,
+    Actor, CREATIONS_PER_DAY, CreatedKey, DEFAULT_OVERLAP, DayUsage, Event, EventKind, EventList,
+    KEYS_PER_ACCOUNT, Key, KeyList, KeySettings, KeyState, MAX_OVERLAP, NewKey, OwnedKey, Rotation, Scope,
+    SetDailyLimit, SettingsChange, SettingsError, StateChange, UnreadableKey, Usage, rfc3339,
 };
 pub use notice::{
     Channel, ClaimedNotice, Contact, ContactStatus, Delivery, Mail, Notice, NoticeKind, NoticeResult, Webhook,

@@ -26,6 +26,9 @@ pub struct ExportedKey {
     /// Daily limit. If absent, the service's default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit: Option<u32>,
+    /// ID of the key that has replaced this one. Absent if none has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successor: Option<String>,
     /// Usage per day, without the days that have no requests.
     #[serde(default)]
     pub usage: Vec<DayUsage>,
@@ -38,7 +41,7 @@ pub struct ExportedAccount {
     /// The account itself.
     #[serde(flatten)]
     pub account: StoredAccount,
-    /// Keys of the account, at most 10.
+    /// Keys of the account: at most 10, each possibly with its old key.
     pub keys: Vec<ExportedKey>,
 }
 

@@ -325,7 +325,8 @@ impl QuotaClient {
         self.get(&["accounts", account, "keys"], &[]).await
     }
 
-    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys.
+    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys, and with `creation_limit_reached` if it has created
+    /// 30 today, unless the operator acts.
     pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey> {
         self.command(Command::CreateKey { account: account.to_owned(), key: key.clone() }).await
     }
@@ -348,7 +349,7 @@ impl QuotaClient {
         self.get(path, query.as_slice()).await
     }
 
-    /// Replaces a key by a copy with a new secret.
+    /// Replaces a key by a copy with a new secret. Fails with `key_replaced` if that was done before.
     pub async fn rotate_key(
         &self,
         id: &str,

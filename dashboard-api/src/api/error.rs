@@ -39,8 +39,8 @@ pub enum ApiError {
     /// This key or account does not exist: `key_not_found`, `account_not_found`.
     #[oai(status = 404)]
     NotFound(Body),
-    /// Conflicts with the current state: `key_limit_reached`, `key_inactive`, `key_paused`, `login_taken`,
-    /// `version_conflict`, `contact_conflict`, `no_webhook`, `own_account`.
+    /// Conflicts with the current state: `key_limit_reached`, `creation_limit_reached`, `key_inactive`, `key_paused`,
+    /// `key_replaced`, `login_taken`, `version_conflict`, `contact_conflict`, `no_webhook`, `own_account`.
     #[oai(status = 409)]
     Conflict(Body),
     /// Too many attempts: `rate_limit_exceeded`.
@@ -172,7 +172,14 @@ fn quota_parts<'a>(code: &'a str, message: &'a str) -> ErrorParts<'a> {
             "You have reached the limit of 10 keys per account, expired ones included. Delete one to create another.",
         ),
         "key_inactive" => (409, code, "This key is deactivated, not paused. Reactivate it instead."),
+        // It says when the next key can be created.
+        "creation_limit_reached" => (409, code, message),
         "key_paused" => (409, code, "This key is paused, not deactivated. Resume it instead."),
+        "key_replaced" => (
+            409,
+            code,
+            "This key was replaced by another one: it can't be replaced again, and its expiry can only be brought forward.",
+        ),
         "version_conflict" => (409, code, "The password was changed in the meantime. Sign in again."),
         "contact_conflict" => (409, code, "These settings were changed in the meantime. Reload the page."),
         "unreadable_key" => (
@@ -223,6 +230,8 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
     };
     let throttled = Throttled { retry_after: Duration::from_secs(29) };
     let login = "a login can't contain spaces";
+    let creations = "an account can create at most 30 keys per day, deleted ones included; it can create the next one at \
+                     2027-01-16T00:00:00Z";
     let of_settings = |error: SettingsError| quota(error.as_str(), &error.to_string());
     let errors: Vec<(&[&str], AccountError)> = vec![
         (&["signUp"], quota("invalid_login", login)),
@@ -251,7 +260,9 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         (&["signUp"], AccountError::SignupDisabled),
         (&["signUp"], AccountError::AccountLimitReached),
         (&[], quota("key_not_found", "")),
-        (&["createKey", "rotateKey"], quota("key_limit_reached", "")),
+        (&["createKey"], quota("key_limit_reached", "")),
+        (&["createKey"], quota("creation_limit_reached", creations)),
+        (&["rotateKey", "changeKey"], quota("key_replaced", "")),
         (&["resumeKey"], quota("key_inactive", "")),
         (&["reactivateKey"], quota("key_paused", "")),
         (&["signUp"], quota("account_exists", "")),

@@ -61,7 +61,8 @@ impl KeysApi {
     /// Replace a key
     ///
     /// Creates a copy with a new secret, and lets the old key expire after the overlap, so that nothing stops working while
-    /// you replace it. The copy needs a free place among your 10 keys. The two count separately.
+    /// you replace it. The copy starts with the old key's count of today. The two count as one of your 10 keys. If the key has
+    /// itself replaced another one, that one is deleted.
     #[oai(path = "/keys/:id/rotate", method = "post", operation_id = "rotateKey")]
     async fn rotate(
         &self,

@@ -106,7 +106,7 @@ pub enum KeyCommand {
         #[arg(long, value_name = "ORIGIN|any", required = true)]
         origin: Vec<String>,
     },
-    /// Replace a key by a copy with a new secret, and let the old one expire
+    /// Replace a key by a copy with a new secret, and let the old one expire; one that it has itself replaced is deleted
     Rotate {
         #[command(flatten)]
         key: KeyArg,

@@ -67,6 +67,9 @@ pub(super) fn details(view: KeyView<'_>, program: &str) -> String {
     );
     row("created", Cell::new(time(key.created_at)));
     row("expires", Cell::new(expiry(key.settings.expires_at)));
+    if let Some(successor) = &key.successor {
+        row("replaced by", cell(successor));
+    }
     if !key.settings.allowed_origins.is_empty() {
         row("origins", cell(key.settings.allowed_origins.join("\n")));
     }

@@ -225,7 +225,7 @@ mod tests {
         value.add_notice(&notice(1), NOW);
         let change = Change::between(&missing, Some(&value));
         assert_eq!((change.expected, change.exists), (None, true));
-        assert_eq!(row_names(&change), ["account", &row::key(id(1)), "outbox"]);
+        assert_eq!(row_names(&change), ["account", "creations", &row::key(id(1)), "outbox"]);
         assert_ne!(change.rows["account"].as_ref(), keys.get("account"));
         assert_eq!(
             change.records,
@@ -324,7 +324,7 @@ mod tests {
         let read = AccountValue::decode(&loaded).unwrap().unwrap();
         for n in [1, 2] {
             let mut value = read.clone();
-            value.delete_key(id(n)).unwrap();
+            value.delete_key(id(n), NOW).unwrap();
             let change = Change::between(&loaded, Some(&value));
             assert_eq!(change.rows, [(row::key(id(n)), None)].into());
             assert_eq!(change.records, [(id(n), RecordChange::Deleted)].into());
@@ -339,7 +339,7 @@ mod tests {
         let mut loaded = stored(&with_keys(2));
         loaded.rows.remove(&row::key(id(2)));
         let mut value = AccountValue::decode(&loaded).unwrap().unwrap();
-        value.delete_key(id(2)).unwrap();
+        value.delete_key(id(2), NOW).unwrap();
         let change = Change::between(&loaded, Some(&value));
         assert_eq!((change.rows.len(), &change.records), (0, &[(id(2), RecordChange::Deleted)].into()));
     }
@@ -413,7 +413,7 @@ mod tests {
                 let expires_at = expires_at(n.into()).unwrap().into();
                 change_key(KeyChange::Settings(SettingsChange { name: None, expires_at, allowed_origins }))
             }
-            9 => value.delete_key(key),
+            9 => value.delete_key(key, now),
             10 => {
                 let action = if n > 3 { AccountAction::Suspend } else { AccountAction::Restore };
                 let reason = (n > 3).then(|| "abuse".to_owned());

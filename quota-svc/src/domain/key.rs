@@ -27,6 +27,12 @@ pub struct KeyMeta {
     /// When the owner is told next that the key expires, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry_notice: Option<i64>,
+    /// The key that has replaced this one, its *old key*. Of the same account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successor: Option<KeyId>,
+    /// The day on which this key's old key or successor was deleted, and that key's count of the day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted_count: Option<(u32, u32)>,
     #[serde(flatten)]
     pub settings: KeySettings,
 }
@@ -62,6 +68,17 @@ mod hex {
 }
 
 impl KeyMeta {
+    pub fn new(
+        account: AccountId,
+        digest: KeyDigest,
+        hint: String,
+        created_at: i64,
+        settings: KeySettings,
+    ) -> Self {
+        let (expiry_notice, successor, deleted_count) = (None, None, None);
+        Self { account, digest, hint, created_at, expiry_notice, successor, deleted_count, settings }
+    }
+
     pub fn id(&self) -> KeyId {
         KeyId::of(&self.digest)
     }
@@ -76,9 +93,10 @@ impl KeyMeta {
         (meta.id() == id).then_some(Self { account, ..meta })
     }
 
-    /// Sets the time of the first notice after `now`.
+    /// Sets the time of the first notice after `now`. An old key has none.
     pub fn set_expiry_notice(&mut self, now: i64) {
-        self.expiry_notice = self.settings.expires_at.and_then(|at| next_expiry_notice(at, now));
+        let expires_at = self.settings.expires_at.filter(|_| self.successor.is_none());
+        self.expiry_notice = expires_at.and_then(|at| next_expiry_notice(at, now));
     }
 }
 
@@ -113,6 +131,14 @@ impl StoredKey {
         let is_paused = state == KeyState::Paused && paused_at == state_since && paused_at > 0;
         let reason = pause_reason(window.limit);
         is_paused.then_some(Event { at: paused_at, kind: EventKind::Paused, reason })
+    }
+
+    /// The count with which a successor starts today: at least that of an old key or a successor that was deleted today. So a
+    /// chain of rotations admits at most twice the limit in a day: no more than the counts of its last two keys together.
+    pub fn chain_count(&self, now: i64) -> u32 {
+        let today = day_of(now);
+        let deleted = self.meta.deleted_count.filter(|(day, _)| *day == today);
+        self.record.used_on(today, today).max(deleted.map_or(0, |(_, count)| count))
     }
 
     /// Applies a change. Returns the kind and the reason of its event; `None` if it had no effect.
@@ -179,6 +205,7 @@ impl StoredKey {
             used_today: record.used_on(today, today),
             burst_used: record.window.used(now),
             suspended: record.suspended,
+            successor: meta.successor.map(|id| id.to_string()),
         }
     }
 }

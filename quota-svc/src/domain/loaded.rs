@@ -21,7 +21,8 @@ pub struct Loaded {
     pub id: AccountId,
     /// `None`: there is no such account.
     pub version: Option<Version>,
-    /// The parts of the account by their names: [`row::ACCOUNT`], [`row::SESSIONS`], [`row::OUTBOX`], and one per key.
+    /// The parts of the account by their names: [`row::ACCOUNT`], [`row::SESSIONS`], [`row::OUTBOX`], [`row::CREATIONS`], and one
+    /// per key.
     pub rows: BTreeMap<String, Vec<u8>>,
     /// The records of its keys, and of other keys that were asked for. Empty for one that can't be read at all; a missing one
     /// is not in the map.
@@ -47,6 +48,7 @@ pub mod row {
     pub const ACCOUNT: &str = "account";
     pub const SESSIONS: &str = "sessions";
     pub const OUTBOX: &str = "outbox";
+    pub const CREATIONS: &str = "creations";
 
     /// The row with a key's metadata.
     pub fn key(id: KeyId) -> String {

@@ -1,6 +1,6 @@
 //! Why a rule refuses a change.
 
-use quota_api::{RejectionCode, SettingsError};
+use quota_api::{CREATIONS_PER_DAY, RejectionCode, SettingsError};
 
 use super::id::{AccountId, KeyId};
 
@@ -19,6 +19,11 @@ pub enum Rejection {
     SessionNotFound,
     #[error("an account can have at most 10 keys")]
     KeyLimitReached,
+    /// `next`: the first day on which another one can be created.
+    #[error(
+        "an account can create at most {CREATIONS_PER_DAY} keys per day, deleted ones included; it can create the next one at {next}T00:00:00Z"
+    )]
+    CreationLimitReached { next: String },
     /// The credential, or its version, is not the expected one.
     #[error("the credential was changed by another request")]
     CredentialConflict,
@@ -28,6 +33,8 @@ pub enum Rejection {
     KeyInactive,
     #[error("a paused key can't be reactivated: resume it")]
     KeyPaused,
+    #[error("a key that was replaced can't be replaced again, and its expiry can only be brought forward")]
+    KeyReplaced,
     #[error("{}", SettingsError::Expiry)]
     InvalidExpiry,
     /// The data of the key is damaged, or in a format that this version does not support. The key can be deleted.
@@ -46,10 +53,12 @@ impl Rejection {
             Self::KeyNotFound => RejectionCode::KeyNotFound,
             Self::SessionNotFound => RejectionCode::SessionNotFound,
             Self::KeyLimitReached => RejectionCode::KeyLimitReached,
+            Self::CreationLimitReached { .. } => RejectionCode::CreationLimitReached,
             Self::CredentialConflict => RejectionCode::VersionConflict,
             Self::ContactConflict => RejectionCode::ContactConflict,
             Self::KeyInactive => RejectionCode::KeyInactive,
             Self::KeyPaused => RejectionCode::KeyPaused,
+            Self::KeyReplaced => RejectionCode::KeyReplaced,
             Self::InvalidExpiry => RejectionCode::InvalidExpiry,
             Self::UnreadableKey { .. } => RejectionCode::UnreadableKey,
             Self::UnreadableAccount(_) => RejectionCode::UnreadableAccount,

@@ -34,6 +34,7 @@ pub fn export(account: StoredAccount, keys: &[StoredKey], now: i64) -> ExportedA
         state_since: record.state_since,
         created_at: meta.created_at,
         daily_limit: record.daily_limit,
+        successor: meta.successor.map(|id| id.to_string()),
         usage: record.usage(now).into_iter().filter(|day| day.requests > 0).collect(),
     };
     ExportedAccount { account, keys: keys.iter().map(key).collect() }
@@ -60,8 +61,10 @@ impl ImportAccount {
         if !standing_fits(&account.standing) {
             return Err("a standing has too many events, or a reason is too long".into());
         }
-        if keys.len() > KEYS_PER_ACCOUNT {
-            return Err(format!("an account can have at most {KEYS_PER_ACCOUNT} keys").into());
+        if keys.len() > 2 * KEYS_PER_ACCOUNT {
+            return Err(
+                format!("an account can have at most {KEYS_PER_ACCOUNT} keys and as many old ones").into()
+            );
         }
         let keys = keys.iter().enumerate().map(|(index, key)| {
             import_key(key, login.account_id(), now).map_err(|reason| format!("keys[{index}]: {reason}"))
@@ -96,14 +99,10 @@ fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredK
     if KeyId::of(&digest).shard() != account.shard() {
         return Err("this key is for another login; generate one with: quota-svc key generate LOGIN".into());
     }
-    let meta = KeyMeta {
-        account,
-        digest,
-        hint: key.hint.clone(),
-        created_at: key.created_at,
-        expiry_notice: None,
-        settings: key.settings.clone().checked()?,
-    };
+    let settings = key.settings.clone().checked()?;
+    let successor = key.successor.as_deref().map(KeyId::from_hex).transpose()?;
+    let meta =
+        KeyMeta { successor, ..KeyMeta::new(account, digest, key.hint.clone(), key.created_at, settings) };
     let StoredKey { meta, mut record } =
         StoredKey::new(meta, key.daily_limit.filter(|limit| *limit > 0), now);
     (record.state, record.state_since) = (key.state, key.state_since);
@@ -128,17 +127,15 @@ mod tests {
             credential_version: 3,
             ..StoredAccount::new("ada".to_owned(), Some("x".to_owned()), 5)
         };
+        let settings = KeySettings {
+            expires_at: Some(1_900_000_000),
+            allowed_origins: vec!["https://a.example".to_owned()],
+            ..KeySettings::new("laptop", Scope::Geo)
+        };
+        let digest = KeyDigest([AccountId::of("ada").0[0]; 32]);
         let meta = KeyMeta {
-            account: AccountId::of("ada"),
-            digest: KeyDigest([AccountId::of("ada").0[0]; 32]),
-            hint: "ipl_abcd…wxyz".to_owned(),
-            created_at: 7,
-            expiry_notice: None,
-            settings: KeySettings {
-                expires_at: Some(1_900_000_000),
-                allowed_origins: vec!["https://a.example".to_owned()],
-                ..KeySettings::new("laptop", Scope::Geo)
-            },
+            successor: Some(KeyId([9; 16])),
+            ..KeyMeta::new(AccountId::of("ada"), digest, "ipl_abcd…wxyz".to_owned(), 7, settings)
         };
         let StoredKey { meta, mut record } = StoredKey::new(meta, Some(77), NOW - 3 * 86_400_000);
         for time in [NOW - 3 * 86_400_000, NOW - 86_400_000, NOW, NOW] {
@@ -180,8 +177,11 @@ mod tests {
         let mut line = valid.clone();
         line.keys[0].usage[0].day = "yesterday".to_owned();
         assert!(ImportAccount::from_export(&line, NOW).unwrap_err().to_string().contains("yesterday"));
+        let mut line = valid.clone();
+        line.keys[0].successor = Some("abc".to_owned());
+        assert!(ImportAccount::from_export(&line, NOW).unwrap_err().to_string().contains("32 lowercase"));
         let mut line = valid;
-        line.keys = vec![line.keys[0].clone(); 11];
+        line.keys = vec![line.keys[0].clone(); 21];
         assert!(ImportAccount::from_export(&line, NOW).unwrap_err().to_string().contains("at most 10"));
     }
 

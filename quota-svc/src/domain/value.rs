@@ -31,6 +31,8 @@ pub struct AccountValue {
     /// By the SHA-256 of the session ID or link token.
     pub sessions: BTreeMap<String, StoredSession>,
     pub outbox: Outbox,
+    /// The last day on which a key was created, and how many were; without those of the operator.
+    pub creations: (u32, u32),
     pub keys: BTreeMap<KeyId, Result<StoredKey, UnreadableKey>>,
     /// Events of keys that the next commit adds, oldest first.
     pub new_events: Vec<(KeyId, Event)>,
@@ -75,6 +77,7 @@ impl AccountValue {
         };
         Ok(Self {
             sessions: serde_json::from_slice(part(row::SESSIONS, b"{}"))?,
+            creations: serde_json::from_slice(part(row::CREATIONS, b"[0,0]"))?,
             // Damaged notices are not delivered; all else goes on.
             outbox: Outbox::decode(part(row::OUTBOX, b"{}")).unwrap_or_default(),
             keys: loaded.keys().into_iter().map(key).collect(),
@@ -86,7 +89,9 @@ impl AccountValue {
     pub(super) fn rows(&self) -> BTreeMap<String, Vec<u8>> {
         let sessions = (!self.sessions.is_empty()).then(|| (row::SESSIONS, to_json(&self.sessions)));
         let outbox = (self.outbox != Outbox::default()).then(|| (row::OUTBOX, to_json(&self.outbox)));
-        let parts = [(row::ACCOUNT, to_json(&self.account))].into_iter().chain(sessions).chain(outbox);
+        let creations = (self.creations.1 > 0).then(|| (row::CREATIONS, to_json(&self.creations)));
+        let account = [(row::ACCOUNT, to_json(&self.account))];
+        let parts = account.into_iter().chain(sessions).chain(outbox).chain(creations);
         let keys = self.keys.values().flatten().map(|key| (row::key(key.meta.id()), key.meta.to_json()));
         parts.map(|(name, json)| (name.to_owned(), json.into_bytes())).chain(keys).collect()
     }
@@ -108,6 +113,7 @@ impl AccountValue {
             account,
             sessions: BTreeMap::new(),
             outbox: Outbox::default(),
+            creations: (0, 0),
             keys: BTreeMap::new(),
             new_events: Vec::new(),
             made: None,
@@ -124,7 +130,9 @@ impl AccountValue {
         let mut report = ImportReport::default();
         *if slot.is_some() { &mut report.accounts_kept } else { &mut report.accounts_created } += 1;
         let value = slot.get_or_insert_with(|| Self::new(import.account.clone()));
-        for key in &import.keys {
+        // Successors first.
+        let (old, keys): (Vec<_>, Vec<_>) = import.keys.iter().partition(|key| key.meta.successor.is_some());
+        for key in keys.into_iter().chain(old) {
             let id = key.meta.id();
             let count = if value.keys.contains_key(&id) {
                 &mut report.keys_kept

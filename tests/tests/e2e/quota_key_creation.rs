@@ -34,6 +34,7 @@ fn account_with_key() -> (ApiKey, ImportRequest) {
         state_since: 0,
         created_at: 0,
         daily_limit: None,
+        successor: None,
         usage: Vec::new(),
     };
     let account = StoredAccount::new("owner".to_owned(), None, 0);

@@ -72,6 +72,7 @@ fn import_of(login: String, key: &testkit::quota::TestKey) -> quota_client::wire
         state_since: key.key.created_at,
         created_at: key.key.created_at,
         daily_limit: None,
+        successor: None,
         usage: Vec::new(),
     };
     let account = quota_client::wire::StoredAccount::new(login, None, key.key.created_at);

@@ -86,7 +86,7 @@ fn account_with_sessions_notices_and_keys_round_trips() {
     value.outbox.last_claim = 7;
     let loaded = stored(&value);
     let names: Vec<_> = loaded.rows.keys().map(String::as_str).collect();
-    assert_eq!(names, ["account", &row::key(id(1)), &row::key(id(2)), "outbox", "sessions"]);
+    assert_eq!(names, ["account", "creations", &row::key(id(1)), &row::key(id(2)), "outbox", "sessions"]);
     assert_eq!(AccountValue::decode(&loaded), Ok(Some(value)));
 }
 
@@ -222,6 +222,27 @@ fn import_refuses_taken_keys_and_an_eleventh_key() {
     let value = slot.unwrap();
     assert!(value.account.standing.is_default(), "an existing account stays as it is");
     assert_eq!(value.keys.keys().map(|id| id.0[1]).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8, 10, 11]);
+}
+
+#[test]
+fn imported_old_key_belongs_to_a_successor_without_another_one() {
+    let successors = [(1, 2), (3, 12), (4, 2), (5, 1), (6, 6), (7, 9), (9, 7)];
+    let mut import = import_of(1..=9);
+    for (n, successor) in successors {
+        import.keys[n - 1].meta.successor = Some(id(successor));
+    }
+    let mut slot = Some(ada());
+    slot.as_mut().unwrap().create_key(draft(20), NOW).unwrap();
+    slot.as_mut().unwrap().create_key(draft(21), NOW).unwrap();
+    let report = AccountValue::import(&mut slot, &import, &BTreeSet::new(), NOW);
+    assert_eq!((report.keys_created, report.keys_refused), (9, 0), "with two old keys, the account has 11");
+    let value = slot.unwrap();
+    let successor = |n| value.key(id(n)).unwrap().meta.successor;
+    assert_eq!(
+        [1, 2, 3, 4, 5, 6, 7, 8].map(successor),
+        [Some(id(2)), None, None, None, None, None, None, None]
+    );
+    assert_eq!((successor(9), value.key(id(1)).unwrap().meta.expiry_notice), (Some(id(7)), None));
 }
 
 fn change(value: &mut AccountValue, action: AccountAction, now: i64) {

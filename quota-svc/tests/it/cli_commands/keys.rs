@@ -173,10 +173,18 @@ async fn expiry_origins_and_rotation_are_set_and_a_change_without_effect_says_so
     let copy = rotated["id"].as_str().unwrap();
     let until = cli.text(&["key", "rotate", copy, "--overlap", "0"]).await;
     assert!(until.contains("The old key works until 20"), "{until}");
-    assert!(!cli.text(&["key", "show", &id]).await.contains("2099"), "the old key expires within an hour");
-    assert!(cli.error(&["key", "rotate", &id, "--overlap", "8d"]).await.contains("7 days"));
-    let any = cli.text(&["key", "set-origins", &id, "--origin", "any"]).await;
+    assert!(
+        cli.error(&["key", "show", &id]).await.contains("no key with ID"),
+        "the older old key is deleted"
+    );
+    assert!(cli.text(&["key", "show", copy]).await.contains("replaced by"));
+    assert!(cli.error(&["key", "rotate", copy]).await.contains("can't be replaced again"));
+    assert!(cli.error(&["key", "set-expiry", copy, "--expires", "never"]).await.contains("brought forward"));
+    assert!(cli.error(&["key", "rotate", copy, "--overlap", "8d"]).await.contains("7 days"));
+    let any = cli.text(&["key", "set-origins", copy, "--origin", "any"]).await;
     assert!(!any.contains("a.example"), "{any}");
+    let (id, _) = cli.create_account_and_key("bob").await;
+    cli.text(&["key", "set-expiry", &id, "--expires", "2099-12-31"]).await;
     let never = cli.text(&["key", "set-expiry", &id, "--expires", "never"]).await;
     assert!(never.contains("never"), "{never}");
     let list = cli.text(&["key", "list"]).await;

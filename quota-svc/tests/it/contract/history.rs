@@ -10,9 +10,9 @@ use std::fmt::Debug;
 
 use api_key::ApiKey;
 use quota_api::{
-    AccountAction, AccountChange, Actor, ClaimedNotice, Contact, Delivery, ExportedAccount, Key, KeySettings,
-    KeyState, Limits, NewKey, NewSession, NoticeResult, Scope, SessionKind, SetCredential, StateChange,
-    origin_hash,
+    AccountAction, AccountChange, Actor, ClaimedNotice, Contact, Delivery, ExportedAccount, KEYS_PER_ACCOUNT,
+    Key, KeySettings, KeyState, Limits, NewKey, NewSession, NoticeResult, Scope, SessionKind, SetCredential,
+    StateChange, origin_hash,
 };
 use quota_svc::accounts::{Accounts, Seen};
 use quota_svc::domain::account::Login;
@@ -215,16 +215,8 @@ impl History {
                 self.stores.each("set contact", set).await;
             }
             22..=34 => self.create_key(n).await,
-            35..=36 => {
-                // See `expiry`.
-                let overlap = self.random.pick(&[0, 60, DAY_SECONDS / 2]);
-                let secret = self.draw_key(n);
-                let rotate = async |store: &Accounts| {
-                    store.rotate_key(key, owner, &secret, overlap, &actor).await.map(shown)
-                };
-                self.stores.each("rotate key", rotate).await;
-            }
-            37..=51 => self.change_key(n, key, owner, &actor).await,
+            35..=37 => self.rotate_key(n, &actor).await,
+            38..=51 => self.change_key(n, key, owner, &actor).await,
             52..=53 => {
                 stores.each("delete key", async |store| store.delete_key(key, owner).await).await;
             }
@@ -272,6 +264,28 @@ impl History {
         let id = self.logins[n].account_id();
         let create = async |store: &Accounts| store.create_key(id, draft.clone()).await.map(shown);
         self.stores.each("create key", create).await;
+    }
+
+    /// Mostly of an account with the maximum number of keys, if there is one.
+    async fn rotate_key(&mut self, n: usize, actor: &Actor) {
+        let mut full = Vec::new();
+        for (n, login) in self.logins.iter().enumerate() {
+            let listed = self.stores.all[0].store.keys(login.account_id()).await;
+            let keys = listed.map_or(Vec::new(), |listed| listed.value.keys);
+            if keys.iter().filter(|key| key.meta.successor.is_none()).count() == KEYS_PER_ACCOUNT {
+                full.push(n);
+            }
+        }
+        let is_full = !full.is_empty() && self.random.below(4) > 0;
+        let n = if is_full { self.random.pick(&full) } else { n };
+        let (key, secret) = (self.any_key(n).await, self.draw_key(n));
+        // See `expiry`.
+        let overlap = self.random.pick(&[0, 60, DAY_SECONDS / 2]);
+        let rotate =
+            async |store: &Accounts| store.rotate_key(key, None, &secret, overlap, actor).await.map(shown);
+        if self.stores.each("rotate key", rotate).await.is_some() && is_full {
+            self.stores.note("rotated_at_limit");
+        }
     }
 
     async fn change_key(&mut self, n: usize, key: KeyId, owner: Option<AccountId>, actor: &Actor) {
@@ -402,7 +416,7 @@ impl History {
                         events.push(store.events(key.meta.id(), None).await?);
                     }
                     let line = export(value.account, &keys, now);
-                    let rest = (value.sessions, value.outbox, all_shown(keys, now), events);
+                    let rest = (value.sessions, value.outbox, value.creations, all_shown(keys, now), events);
                     accounts.insert(line.account.login.clone(), (line, rest));
                 }
                 match page.next {
@@ -422,9 +436,9 @@ impl History {
         let seen = self.stores.seen.borrow();
         println!("{seen:?}");
         let rejections = "AccountExists AccountNotFound KeyNotFound SessionNotFound KeyLimitReached CredentialConflict \
-                          ContactConflict";
+                          ContactConflict KeyReplaced";
         let results = "allowed unknown_key inactive expired wrong_origin suspended paused burst_exceeded \
-                       daily_exceeded finished_notice refused_import";
+                       daily_exceeded finished_notice refused_import rotated_at_limit";
         for name in rejections.split(' ').chain(results.split(' ')) {
             assert!(seen.contains_key(name), "no {name}");
         }

@@ -6,7 +6,7 @@ use quota_api::{
     origin_hash,
 };
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::{KeyChange, StoredKey};
+use quota_svc::domain::key::{KeyChange, KeyMeta, StoredKey};
 use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::StoreError;
@@ -136,7 +136,13 @@ pub async fn rotation_copies_the_key_and_lets_the_old_one_expire(harness: &Harne
         let secret = account.generate_key().unwrap();
         harness.store.rotate_key(old, Some(account), &secret, overlap, &Actor::Owner).await
     };
-    let copy = rotate(10).await.unwrap();
+    assert_eq!(outcome_from(harness, old, Some(ALLOWED)).await, Outcome::Allowed);
+    // Twice at once: the second one finds an old key.
+    let copies = join_all([rotate(10), rotate(10)]).await;
+    let (copies, rejections): (Vec<_>, Vec<_>) = copies.into_iter().partition(Result::is_ok);
+    let [Ok(copy)] = &copies[..] else { panic!("{copies:?}") };
+    assert!(matches!(rejections[..], [Err(StoreError::Rejected(Rejection::KeyReplaced))]), "{rejections:?}");
+    assert_eq!(copy.record.used, 1, "the count of the old key");
     assert_eq!(copy.meta.settings, KeySettings { expires_at: None, ..settings.clone() });
     assert_eq!(copy.record.daily_limit, Some(77));
     assert_eq!(outcome_from(harness, old, Some(ALLOWED)).await, Outcome::Allowed);
@@ -144,18 +150,13 @@ pub async fn rotation_copies_the_key_and_lets_the_old_one_expire(harness: &Harne
     harness.advance(10_000);
     assert_eq!(outcome_from(harness, old, Some(ALLOWED)).await, Outcome::Expired);
     assert_eq!(outcome_from(harness, copy.meta.id(), Some(ALLOWED)).await, Outcome::Allowed);
-    // Twice at once: two copies, and neither extends the old key.
-    let copies = join_all([rotate(60), rotate(70)]).await;
-    assert!(copies.iter().all(Result::is_ok), "{copies:?}");
-    assert_eq!(outcome_from(harness, old, Some(ALLOWED)).await, Outcome::Expired);
-    for _ in 0..6 {
-        rotate(0).await.unwrap();
-    }
-    assert!(
-        matches!(rotate(0).await, Err(StoreError::Rejected(Rejection::KeyLimitReached))),
-        "the tenth key is the last"
-    );
-    assert_eq!(harness.store.keys(account).await.unwrap().keys.len(), 10);
+    let secret = account.generate_key().unwrap();
+    let last = harness.store.rotate_key(copy.meta.id(), None, &secret, 60, &Actor::Owner).await.unwrap();
+    assert_eq!(last.record.used, 3);
+    assert_eq!(harness.outcome(old).await, Outcome::UnknownKey, "it was deleted");
+    let keys = harness.store.keys(account).await.unwrap().value.keys;
+    let successors: Vec<_> = keys.iter().map(|key| key.meta.successor).collect();
+    assert_eq!(successors, [Some(last.meta.id()), None]);
 }
 
 pub async fn deletion_during_rotation_leaves_a_copy_or_nothing(harness: &Harness) {
@@ -168,7 +169,12 @@ pub async fn deletion_during_rotation_leaves_a_copy_or_nothing(harness: &Harness
         deleted.unwrap();
         let left = harness.store.keys(account).await.unwrap().value.keys;
         match rotated {
-            Ok(copy) => assert_eq!(left, [copy.value]),
+            Ok(copy) => {
+                // It knows the count of the old key, if that was deleted later.
+                let deleted_count = left[0].meta.deleted_count;
+                let meta = KeyMeta { deleted_count, ..copy.value.meta };
+                assert_eq!(left, [StoredKey { meta, ..copy.value }]);
+            }
             Err(error) => assert!(
                 matches!(error, StoreError::Rejected(Rejection::KeyNotFound)) && left.is_empty(),
                 "{error}"

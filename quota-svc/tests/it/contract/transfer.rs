@@ -20,17 +20,14 @@ fn account_to_import(login: &str, key_count: usize, now: i64) -> ImportAccount {
     };
     let keys = (0..key_count).map(|n| {
         let key = id.generate_key().unwrap();
+        let settings = KeySettings {
+            expires_at: Some(4_000_000_000),
+            allowed_origins: vec!["https://a.example".to_owned(); n % 2],
+            ..KeySettings::new(&format!("key {n}"), Scope::Geo)
+        };
         let meta = KeyMeta {
-            account: id,
-            digest: key.digest(),
-            hint: key.hint(),
-            created_at: 200 + n as i64,
             expiry_notice: next_expiry_notice(4_000_000_000, now),
-            settings: KeySettings {
-                expires_at: Some(4_000_000_000),
-                allowed_origins: vec!["https://a.example".to_owned(); n % 2],
-                ..KeySettings::new(&format!("key {n}"), Scope::Geo)
-            },
+            ..KeyMeta::new(id, key.digest(), key.hint(), 200 + n as i64, settings)
         };
         StoredKey::new(meta, None, now)
     });

@@ -93,7 +93,7 @@ async fn replaced_key_stops_and_the_new_one_works(browser: &Browser, stack: &Sta
     browser.wait_for_value(&format!("location.hash !== {before}"), true).await;
     assert_eq!((lookup(stack, &old).await, lookup(stack, &new).await), (200, 200));
 
-    // This time without an overlap.
+    // This time without an overlap. The older old key is deleted.
     browser.press(".key-page", "Replace").await;
     browser.click("[for=overlap-0]").await;
     browser.press("dialog", "Replace key").await;
@@ -101,13 +101,24 @@ async fn replaced_key_stops_and_the_new_one_works(browser: &Browser, stack: &Sta
     let newest = browser.text("#secret").await;
     browser.press("dialog", "I have saved it").await;
     browser.wait_gone("dialog").await;
-    assert_eq!((lookup(stack, &new).await, lookup(stack, &newest).await), (403, 200));
+    let statuses = (lookup(stack, &old).await, lookup(stack, &new).await, lookup(stack, &newest).await);
+    assert_eq!(statuses, (401, 403, 200));
     browser.click(".back").await;
     browser.click(".totals .expired").await;
     browser.wait_for_value("document.querySelectorAll('.rows li').length", 1).await;
     browser.wait_for_text(".rows .badge", "Expired").await;
     browser.click(".rows a").await;
     browser.wait_for_text(".badge", "Expired").await;
+    browser.wait_for_value("document.querySelectorAll('.pause:not([hidden])').length", 0).await;
+    let shown_buttons = "[...document.querySelectorAll('.actions button')].filter((b) => !b.hidden).map((b) => b.innerText).join()";
+    assert_eq!(browser.eval(shown_buttons).await, "Edit,Deactivate,Delete");
+    // Without its successor, it is a key of its own.
+    browser.click(".facts a").await;
+    browser.wait_for_text(".badge", "Active").await;
+    browser.press(".key-page", "Delete").await;
+    browser.press("dialog", "Delete key").await;
+    browser.wait_for_text(".key-count", "1 of 10 keys").await;
+    browser.click(".rows a").await;
     browser.wait_for_text(".pause:not([hidden])", "Replace it, or edit its expiry.").await;
     browser.press(".pause", "Replace key").await;
     // An overlap would not make an expired key work.
@@ -116,7 +127,10 @@ async fn replaced_key_stops_and_the_new_one_works(browser: &Browser, stack: &Sta
     browser.press("dialog", "Replace key").await;
     browser.press("dialog", "I have saved it").await;
     browser.click(".back").await;
-    browser.wait_for_text(".key-count", "4 of 10 keys").await;
+    // Of the two, the filter still shows the expired one.
+    browser.wait_for_text(".key-count", "1 of 10 keys").await;
+    browser.wait_for_text(".totals .active", "1").await;
+    browser.wait_for_value("document.querySelectorAll('.rows li').length", 1).await;
     assert_eq!(browser.console_errors().await, Vec::<String>::new());
 }
 

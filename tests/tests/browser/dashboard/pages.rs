@@ -142,6 +142,7 @@ async fn import(stack: &Stack, login: &str) {
         state_since: *since,
         created_at: now - (40 - i64::from(i)) * MS_PER_DAY,
         daily_limit: None,
+        successor: None,
         usage: usage(i, &days),
     });
     let account = StoredAccount::new(login.to_owned(), None, now);
