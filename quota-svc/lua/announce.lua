@@ -25,16 +25,16 @@ local function announcing()
   end
 
   -- Announces what could not be announced before: a pause (flag 1), and a level of the daily limit, at the time of the latest arrival.
-  -- `limit` is for keys without their own; 0 if it is not known.
-  local function announce_pending(key, header, limit)
+  -- The limit of a key without its own is not known here: 0.
+  local function announce_pending(key, header)
     local flags, level = string.byte(header, 4), string.byte(header, 24)
     if flags % 2 == 1 and announce(key, 'key.paused', struct.unpack('<I8', header, 9), struct.unpack('<I4', header, 37), 0) then
       redis.call('SETRANGE', key, 3, string.char(flags - 1))
     end
     if level > 4 and level < 7 then
-      local own_limit, used, at = struct.unpack('<I4', header, 5), struct.unpack('<I4', header, 25), struct.unpack('<I8', header, 29)
-      level = announce_level(key, level - 4, at, own_limit > 0 and own_limit or limit, used)
-      redis.call('SETRANGE', key, 23, string.char(level))
+      local limit, used, at = struct.unpack('<I4', header, 5), struct.unpack('<I4', header, 25), struct.unpack('<I8', header, 29)
+      level = announce_level(key, level - 4, at, limit, used)
+      if level < 3 then redis.call('SETRANGE', key, 23, string.char(level)) end
     end
   end
 

@@ -140,7 +140,7 @@ local function denial(key, header, ring, expires, now, origin, announcing)
   if state == 0 then return nil end
   if flags % 2 == 1 then
     local _, _, announce_pending = announcing()
-    announce_pending(key, header, 0)
+    announce_pending(key, header)
   end
   return 12, 0
 end

@@ -25,7 +25,7 @@ local function add(id)
   local record = read('GET', shard .. id .. ':k')
   if record and #record >= 200 and (string.byte(record, 4) % 2 == 1 or string.byte(record, 24) > 4) then
     local _, _, announce_pending = announcing()
-    announce_pending(shard .. id .. ':k', record, 0)
+    announce_pending(shard .. id .. ':k', record)
     record = read('GET', shard .. id .. ':k')
   end
   if record then

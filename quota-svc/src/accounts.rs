@@ -1,5 +1,7 @@
 //! Accounts and keys: loads an account, applies a rule to its value, and commits the difference.
 
+mod notices;
+
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use api_key::ApiKey;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+pub use notices::Claims;
 use quota_api::{
-    AccountChange, Actor, ClaimedNotice, Contact, Event, ImportReport, Limits, NewSession, NoticeResult,
-    SetCredential, StoredAccount,
+    AccountChange, Actor, Contact, Event, ImportReport, Limits, NewSession, SetCredential, StoredAccount,
 };
 use tokio::sync::Mutex;
 
@@ -20,15 +22,12 @@ use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::{KeyChange, StoredKey, UnreadableKey};
 use crate::domain::loaded::{Loaded, Target, row};
-use crate::domain::notice::{Announcement, Queue};
 use crate::domain::rejection::Rejection;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::value::{AccountValue, KeyDraft};
 use crate::domain::verdict::Subject;
 use crate::store::{Result, Store, StoreArgs, StoreError};
 
-/// Announcements, and keys that expire, of which notices are made before each claim.
-const BATCH: usize = 32;
 /// Accounts per page of a search.
 const SEARCH_PAGE: usize = 500;
 
@@ -38,7 +37,7 @@ const TURNS: usize = 1_024;
 const IMPORTS_AT_ONCE: usize = 32;
 
 /// Changes and reads accounts. A change is durable when its method returns, as far as the store can confirm that; but sessions
-/// and claims of notices are not confirmed: a crash that loses one only means that it is made again.
+/// and notices are not confirmed: what a crash loses of them is made again.
 pub struct Accounts {
     store: Arc<dyn Store>,
     /// By the hash of the account: its changes queue, so that only those of other processes conflict.
@@ -85,14 +84,6 @@ pub struct KeyListing {
     /// Oldest first.
     pub keys: Vec<StoredKey>,
     pub unreadable: Vec<UnreadableKey>,
-}
-
-/// Claimed notices.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Claims {
-    pub notices: Vec<ClaimedNotice>,
-    /// Notices that were dropped, because too many of a queue wait.
-    pub dropped: u64,
 }
 
 impl Deref for Accounts {
@@ -310,88 +301,6 @@ impl Accounts {
         self.update(Target::Account(id), true, set).await.map(drop)
     }
 
-    /// Makes notices of announcements and of keys that expire, if the owners want them. Then claims the oldest notice of each
-    /// channel of up to `limit` accounts where it is due. An account that can't be reached holds up no other.
-    pub async fn claim_notices(&self, limit: usize) -> Result<Claims> {
-        let (mut claims, mut unreachable) = (Claims::default(), Unreachable::default());
-        let (announcements, dropped) = self.store.announcements(BATCH).await?;
-        claims.dropped += dropped;
-        for announcement in announcements {
-            let make = |value: &mut AccountValue, now| {
-                Ok(value.make_notices(&announcement, self.default_limit, now))
-            };
-            let target = Target::Key(announcement.key);
-            match unreachable.skip(found(self.update(target, true, make).await))? {
-                Some(Some(dropped)) => claims.dropped += dropped,
-                Some(None) => drop(unreachable.skip(self.correct_index(target, Some(announcement)).await)?),
-                None => {}
-            }
-        }
-        let now = self.store.now().await?;
-        for key in self.store.expiring_keys(now, BATCH).await? {
-            let add = |value: &mut AccountValue, now| {
-                let is_due = value.key(key)?.meta.expiry_notice.is_some_and(|at| at <= now);
-                Ok(is_due.then(|| value.add_expiry_notice(key, now)))
-            };
-            match unreachable.skip(found(self.update(Target::Key(key), true, add).await))? {
-                Some(Some(Some(dropped))) => claims.dropped += dropped,
-                Some(_) => drop(unreachable.skip(self.correct_index(Target::Key(key), None).await)?),
-                None => {}
-            }
-        }
-        // Later than the new notices.
-        let now = self.store.now().await?;
-        for id in self.store.due_accounts(now, limit).await? {
-            let claim = |value: &mut AccountValue, now| Ok(value.claim_notices(now));
-            match unreachable.skip(found(self.update(Target::Account(id), false, claim).await))? {
-                Some(Some(claimed)) if !claimed.is_empty() => claims.notices.extend(claimed),
-                Some(_) => drop(unreachable.skip(self.correct_index(Target::Account(id), None).await)?),
-                None => {}
-            }
-        }
-        match unreachable.0 {
-            Some(error) if claims.notices.is_empty() => Err(error),
-            _ => Ok(claims),
-        }
-    }
-
-    /// Corrects the time in the index at which a notice of an account, or that a key expires, is due. Otherwise one that was
-    /// deleted, or can't be read, would be looked at again and again. Removes an announcement of which no notice can be made.
-    async fn correct_index(&self, target: Target, made: Option<Announcement>) -> Result<()> {
-        let deadline = self.deadline();
-        let loaded = match self.store.load(target, &[], deadline).await {
-            Err(StoreError::Rejected(_)) => None,
-            loaded => loaded?,
-        };
-        let mut change = match (&loaded, target) {
-            (Some(loaded), _) => {
-                let (account, expected) = (loaded.id, loaded.version);
-                Change { account, expected, exists: expected.is_some(), ..Change::default() }
-            }
-            // No account has the ID of a key; this one is in its shard.
-            (None, Target::Key(key)) => Change { account: AccountId(key.0), ..Change::default() },
-            (None, Target::Account(_)) => return Ok(()),
-        };
-        change.made = made;
-        let value = loaded.and_then(|loaded| AccountValue::decode(&loaded).ok().flatten());
-        match target {
-            Target::Account(_) => change.notice_due = Some(value.and_then(|value| value.outbox.due())),
-            Target::Key(key) => {
-                let notice = value.and_then(|value| value.key(key).ok()?.meta.expiry_notice);
-                change.expiry_notices.insert(key, notice);
-            }
-        }
-        self.store.commit(&change, false, deadline).await.map(drop)
-    }
-
-    /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`, and stores the delivery as the last one.
-    /// Returns `false` if the claim is no longer valid.
-    pub async fn finish_notice(&self, queue: Queue, result: NoticeResult) -> Result<bool> {
-        let Queue { account, channel } = queue;
-        let finish = |value: &mut AccountValue, now| Ok(value.finish_notice(channel, result.clone(), now));
-        Ok(found(self.update(Target::Account(account), false, finish).await)?.unwrap_or(false))
-    }
-
     async fn read<T>(&self, id: AccountId, view: impl FnOnce(AccountValue, i64) -> T) -> Result<T> {
         let loaded = self.load(Target::Account(id), &[], self.deadline()).await?;
         let value = AccountValue::decode(&loaded)?.ok_or(Rejection::AccountNotFound)?;
@@ -495,32 +404,6 @@ impl KeyListing {
 /// The account to load for a key.
 fn target(id: KeyId, owner: Option<AccountId>) -> Target {
     owner.map_or(Target::Key(id), Target::Account)
-}
-
-/// `None` if the account or the key was deleted, or can't be read: it has no owner to tell.
-fn found<T>(result: Result<Seen<T>>) -> Result<Option<T>> {
-    match result {
-        Ok(seen) => Ok(Some(seen.value)),
-        Err(StoreError::Rejected(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The last error of an account that can't be reached. A part of the store that is unreachable holds up only its own accounts.
-#[derive(Default)]
-struct Unreachable(Option<StoreError>);
-
-impl Unreachable {
-    /// `None` if the account can't be reached.
-    fn skip<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
-        match result {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Unconfirmed(_))) => {
-                self.0 = Some(error);
-                Ok(None)
-            }
-            result => result.map(Some),
-        }
-    }
 }
 
 fn out_of_time() -> StoreError {

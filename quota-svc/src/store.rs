@@ -134,7 +134,7 @@ pub trait Store: Send + Sync {
     async fn charge(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome>;
 
     /// Loads an account with the records of its keys, and the records of `others`, keys of the same shard. An account that does
-    /// not exist has no version. `None`: the target is a key that does not exist. If its record names no account, it can't be
+    /// not exist has no version. Announces what a charge could not announce before. `None`: the target is a key that does not exist. If its record names no account, it can't be
     /// read: [`Rejection::UnreadableKey`].
     async fn load(&self, target: Target, others: &[KeyId], deadline: Instant) -> Result<Option<Loaded>>;
 

@@ -120,7 +120,13 @@ impl Store for RedisStore {
     }
 
     async fn announcements(&self, limit: usize) -> Result<(Vec<Announcement>, u64)> {
-        self.oldest_announcements(limit).await
+        let (announcements, counts) = self.oldest_announcements(limit).await?;
+        let mut dropped = 0;
+        for (list, count) in counts {
+            self.query::<()>(&command("LSET", &list).arg(-1).arg(0)).await?;
+            dropped += count;
+        }
+        Ok((announcements, dropped))
     }
 
     async fn due_accounts(&self, now: i64, limit: usize) -> Result<Vec<AccountId>> {
@@ -150,15 +156,18 @@ impl Store for RedisStore {
         if let Some(now) = self.clock.manual() {
             return Ok(now);
         }
-        let mut redis_key = self.redis_keys.demo();
+        let time = async |redis_key| {
+            let (seconds, micros): (i64, i64) = self.query(&Call::without_args("TIME", &redis_key)).await?;
+            Ok(seconds * 1000 + micros / 1000)
+        };
+        let mut now = time(self.redis_keys.demo()).await;
         for shard in 0..SHARDS {
-            match self.query::<(i64, i64)>(&Call::without_args("TIME", &redis_key)).await {
-                Ok((seconds, micros)) => return Ok(seconds * 1000 + micros / 1000),
-                Err(_) => redis_key = self.redis_keys.of_shard(shard, "n"),
+            if now.is_ok() {
+                break;
             }
+            now = time(self.redis_keys.of_shard(shard, "i")).await;
         }
-        let (seconds, micros): (i64, i64) = self.query(&Call::without_args("TIME", &redis_key)).await?;
-        Ok(seconds * 1000 + micros / 1000)
+        now
     }
 
     fn unavailable_reason(&self) -> Option<String> {

@@ -4,7 +4,9 @@
 
 use std::time::{Duration, Instant};
 
-use quota_client::wire::{NewAccount, NewKey, NewSession, Outcome, Scope, SessionKind, StateChange};
+use quota_client::wire::{
+    Contact, NewAccount, NewKey, NewSession, Outcome, Scope, SessionKind, StateChange, Webhook,
+};
 use testkit::fault_proxy::{Fault, FaultProxy};
 use testkit::quota::{Quota, StoreChoice};
 use testkit::redis::{Redis, RedisOptions};
@@ -41,7 +43,7 @@ async fn unconfirmed_change_on_valkey_gets_503_and_delays_no_charge() {
 
 async fn check_unconfirmed_change(options: RedisOptions) {
     let (master, replica) = start_pair(options).await;
-    let quota = Quota::start_with(&master, &["--write-timeout", "700ms"]).await;
+    let quota = Quota::start_with(&master, &["--write-timeout", "700ms", "--burst-limit", "1"]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let client = quota.client();
     let mut attempt = 0;
@@ -52,6 +54,9 @@ async fn check_unconfirmed_change(options: RedisOptions) {
     })
     .await;
     let key = quota.new_key().await;
+    let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
+    let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None };
+    client.set_contact(&key.account, Contact::default(), contact).await.unwrap();
     replica.freeze();
     let started = Instant::now();
     let unconfirmed = account("unconfirmed");
@@ -60,6 +65,8 @@ async fn check_unconfirmed_change(options: RedisOptions) {
     assert_eq!((error.status(), error.code()), (Some(503), Some("not_confirmed")));
     assert!(started.elapsed() < Duration::from_millis(700) + SLACK, "{:?}", started.elapsed());
     assert_eq!(charged, [Outcome::Allowed], "charges don't wait for a confirmation");
+    assert_eq!(key.charge(&client, 1).await, [Outcome::BurstExceeded]);
+    assert_eq!(client.claim_notices(1).await.unwrap().len(), 1, "notices don't wait for a confirmation");
     replica.thaw();
     eventually_ok(WAIT_TIMEOUT, "the replica confirms again", async || {
         attempt += 1;

@@ -36,7 +36,7 @@ pub struct State {
     pub dropped_announcements: u64,
     /// When a notice of an account is due, ms.
     pub due_accounts: BTreeMap<AccountId, i64>,
-    /// When the owner of a key is told next that it expires, ms.
+    /// When the owner of a key is next told that it expires, ms.
     pub expiring_keys: BTreeMap<KeyId, i64>,
     /// That of the last commit. The file has no versions: after a restart, all accounts have the same one.
     pub last_version: u64,
@@ -223,7 +223,9 @@ impl State {
 
     /// Shows the announcements that are on disk now.
     pub fn saved(&mut self, unsaved: Unsaved) {
-        self.announcements.retain(|known| !unsaved.dropped.contains(known));
+        for announcement in &unsaved.dropped {
+            self.announcements.remove(announcement);
+        }
         self.dropped_announcements += unsaved.dropped.len() as u64;
         self.announcements.extend(unsaved.announcements);
     }

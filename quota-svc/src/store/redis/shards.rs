@@ -36,18 +36,19 @@ impl RedisStore {
         Ok(AccountIds { ids, total, next })
     }
 
-    pub(super) async fn oldest_announcements(&self, limit: usize) -> Result<(Vec<Announcement>, u64)> {
+    /// Also returns the lists that have counted dropped announcements, with their counts.
+    pub(super) async fn oldest_announcements(
+        &self,
+        limit: usize,
+    ) -> Result<(Vec<Announcement>, Vec<(RedisKey, u64)>)> {
         let start = format!("-{}", limit + 1);
         let lists = self.on_shards::<Vec<Vec<u8>>>("LRANGE", "n", &[&start, "-1"]).await;
-        let (mut found, mut dropped) = (Vec::new(), 0);
+        let (mut found, mut dropped) = (Vec::new(), Vec::new());
         for (shard, mut entries) in self.reachable(lists)? {
             let list = self.redis_keys.of_shard(shard, "n");
-            // The last entry counts what was dropped.
-            let count = entries.pop().and_then(|entry| text(&entry)?.parse().ok()).unwrap_or(0);
-            if count > 0 {
-                dropped += count;
-                self.query::<()>(&command("LSET", &list).arg(-1).arg(0)).await?;
-            }
+            // The last entry is the count.
+            let count = entries.pop().and_then(|entry| text(&entry)?.parse().ok());
+            dropped.extend(count.filter(|count| *count > 0).map(|count| (list.clone(), count)));
             for entry in entries {
                 let announcement = text(&entry).and_then(Announcement::parse);
                 match announcement.filter(|announcement| announcement.key.shard() == shard) {

@@ -473,6 +473,7 @@ async fn oldest_announcement_of_a_shard_goes_when_there_are_too_many() {
     let push = ["LPUSHX", list.as_str()].into_iter().chain(entries.iter().map(String::as_str));
     redis.cli(&push.collect::<Vec<_>>()).await;
     charge(&store, 21, None).await;
+    assert_eq!(store.overdue_ms().await.unwrap(), NOW - 1);
     let (announcements, dropped) = store.announcements(2_000).await.unwrap();
     assert_eq!((announcements.len(), dropped, announcements[0]), (1_000, 1, nth(1)));
     assert_eq!(announcements[999], nth(NOW));

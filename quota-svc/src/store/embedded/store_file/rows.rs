@@ -19,7 +19,7 @@ pub mod kind {
     pub const RECORD: u8 = 2;
     /// When a notice of an account is due, ms.
     pub const NOTICE_DUE: u8 = 3;
-    /// When the owner of a key is told next that it expires, ms.
+    /// When the owner of a key is next told that it expires, ms.
     pub const EXPIRY_NOTICE: u8 = 4;
     /// An announcement of a key. Its text follows the ID.
     pub const ANNOUNCEMENT: u8 = 5;
