@@ -140,7 +140,7 @@ impl Place<'_> {
             let is_affordable = is_affordable_hash(hash);
             if !is_affordable {
                 tracing::error!(
-                    "a stored password hash takes too much memory or time; its owner can't sign in until the password is set anew"
+                    "a stored password hash takes too much memory or time; its owner can't sign in until the password is reset"
                 );
             }
             is_affordable

@@ -52,7 +52,8 @@ pub enum Command {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum KeyCommand {
-    /// Creates a copy with a new secret, lets the old key expire after the overlap, and deletes the old key of that. → [`crate::CreatedKey`]
+    /// Creates a copy with a new secret, and lets the old key expire after the overlap. If the old key has itself replaced one, that
+    /// one is deleted. → [`crate::CreatedKey`]
     Rotate(Rotation),
     /// → [`crate::OwnedKey`]
     SetState(StateChange),

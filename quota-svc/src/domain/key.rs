@@ -24,7 +24,7 @@ pub struct KeyMeta {
     pub hint: String,
     /// Unix time in milliseconds.
     pub created_at: i64,
-    /// When the owner is told next that the key expires, ms.
+    /// When the owner is next told that the key expires, ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry_notice: Option<i64>,
     /// The key that has replaced this one, its *old key*. Of the same account.

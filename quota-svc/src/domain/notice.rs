@@ -78,7 +78,7 @@ fn expiry_notices(expires_at: u32) -> impl Iterator<Item = i64> {
     [7, 1].into_iter().map(move |days| i64::from(expires_at) * 1000 - days * MS_PER_DAY)
 }
 
-/// When the owner is told next that the key expires; `None` if no more.
+/// When the owner is next told that the key expires; `None` if no more.
 pub fn next_expiry_notice(expires_at: u32, now: i64) -> Option<i64> {
     expiry_notices(expires_at).find(|at| *at > now)
 }
