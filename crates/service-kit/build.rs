@@ -1,9 +1,9 @@
 //! Sets `IP_LOOKUP_BUILD_COMMIT` and `IP_LOOKUP_BUILD_DATE` for `src/build_info.rs`.
 //!
 //! The environment variables `IP_LOOKUP_COMMIT` and `SOURCE_DATE_EPOCH` take precedence, for builds without a git
-//! repository such as the Dockerfile's. Otherwise an optimized build reads the commit from git. A debug build does not:
-//! every commit would then recompile all crates of the workspace. Without git and variables (a source archive), both
-//! values are empty.
+//! repository such as the Dockerfile's. Otherwise an optimized build reads the commit from git. A build without
+//! optimization, such as that of `./test`, does not: every commit would then recompile all crates of the workspace.
+//! Without git and variables (a source archive), both values are empty.
 //!
 //! Uses only the standard library, so that tests/tests/e2e/build_info.rs can compile it alone.
 
@@ -16,7 +16,7 @@ const SECONDS_PER_DAY: u64 = 86_400;
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=build.rs");
     let (commit, seconds) = (variable("IP_LOOKUP_COMMIT"), variable("SOURCE_DATE_EPOCH"));
-    let git = if commit.is_none() && env::var("PROFILE").as_deref() == Ok("release") {
+    let git = if commit.is_none() && env::var("OPT_LEVEL").as_deref() != Ok("0") {
         head_of_workspace()
     } else {
         None

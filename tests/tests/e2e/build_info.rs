@@ -76,7 +76,8 @@ fn commit(dir: &Path) -> String {
     git(dir, &["rev-parse", "HEAD"])
 }
 
-const RELEASE: (&str, &str) = ("PROFILE", "release");
+const OPTIMIZED: (&str, &str) = ("OPT_LEVEL", "1");
+const UNOPTIMIZED: (&str, &str) = ("OPT_LEVEL", "0");
 
 #[test]
 fn optimized_build_has_the_commit_of_git_and_its_date_in_utc() {
@@ -86,10 +87,10 @@ fn optimized_build_has_the_commit_of_git_and_its_date_in_utc() {
     let workspace = Workspace::new();
     git(&workspace.path(), &["init", "--quiet"]);
     let head = commit(&workspace.path());
-    assert_eq!(workspace.values(&[RELEASE]), [&head[..10], "2026-11-15"]);
+    assert_eq!(workspace.values(&[OPTIMIZED]), [&head[..10], "2026-11-15"]);
     // Every commit would recompile all crates.
-    assert_eq!(workspace.values(&[("PROFILE", "debug")]), ["", ""]);
-    assert!(workspace.watched(&[("PROFILE", "debug")]).is_empty());
+    assert_eq!(workspace.values(&[UNOPTIMIZED]), ["", ""]);
+    assert!(workspace.watched(&[UNOPTIMIZED]).is_empty());
 }
 
 #[test]
@@ -97,16 +98,16 @@ fn variables_win_over_git_and_are_checked() {
     let workspace = Workspace::new();
     git(&workspace.path(), &["init", "--quiet"]);
     commit(&workspace.path());
-    let given = [RELEASE, ("IP_LOOKUP_COMMIT", "0123456789abcdef"), ("SOURCE_DATE_EPOCH", LEAP_DAY)];
+    let given = [OPTIMIZED, ("IP_LOOKUP_COMMIT", "0123456789abcdef"), ("SOURCE_DATE_EPOCH", LEAP_DAY)];
     assert_eq!(workspace.values(&given), ["0123456789", "2024-02-29"]);
     assert_eq!(
         workspace.values(&given[..2]),
         ["0123456789", ""],
         "the date of another commit is not its date"
     );
-    assert_eq!(workspace.values(&[given[1], given[2], ("PROFILE", "debug")]), ["0123456789", "2024-02-29"]);
+    assert_eq!(workspace.values(&[given[1], given[2], UNOPTIMIZED]), ["0123456789", "2024-02-29"]);
     for (name, value) in [("IP_LOOKUP_COMMIT", "main"), ("SOURCE_DATE_EPOCH", "today")] {
-        let error = workspace.run(&[RELEASE, (name, value)]).unwrap_err();
+        let error = workspace.run(&[OPTIMIZED, (name, value)]).unwrap_err();
         assert!(error.contains(name) && error.contains(value), "{error}");
     }
 }
@@ -114,13 +115,13 @@ fn variables_win_over_git_and_are_checked() {
 #[test]
 fn source_archive_has_no_commit_even_inside_another_repository() {
     let workspace = Workspace::new();
-    assert_eq!(workspace.values(&[RELEASE]), ["", ""]);
-    assert_eq!(workspace.values(&[RELEASE, ("PATH", "/nowhere")]), ["", ""], "git is missing");
+    assert_eq!(workspace.values(&[OPTIMIZED]), ["", ""]);
+    assert_eq!(workspace.values(&[OPTIMIZED, ("PATH", "/nowhere")]), ["", ""], "git is missing");
     git(workspace.dir.path(), &["init", "--quiet"]);
     commit(workspace.dir.path());
-    assert_eq!(workspace.values(&[RELEASE]), ["", ""]);
+    assert_eq!(workspace.values(&[OPTIMIZED]), ["", ""]);
     // The Dockerfile's build arguments are empty if they are not given.
-    assert_eq!(workspace.values(&[RELEASE, ("IP_LOOKUP_COMMIT", ""), ("SOURCE_DATE_EPOCH", "")]), ["", ""]);
+    assert_eq!(workspace.values(&[OPTIMIZED, ("IP_LOOKUP_COMMIT", ""), ("SOURCE_DATE_EPOCH", "")]), ["", ""]);
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn every_change_of_head_changes_a_watched_file() {
     git(&path, &["init", "--quiet", "--initial-branch=main"]);
     commit(&path);
     let contents = || -> Vec<_> {
-        let files = workspace.watched(&[RELEASE]);
+        let files = workspace.watched(&[OPTIMIZED]);
         files.into_iter().map(|file| (fs::read(&file).unwrap(), file)).collect()
     };
     let changes: [(&str, &[&str]); 4] = [

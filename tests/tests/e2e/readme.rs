@@ -21,7 +21,7 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Flags of cargo, nextest, helm, docker, curl, git, systemd, Prometheus, cosign and `./test`, and of our benchmarks and
 /// scripts.
-const OTHER_FLAGS: &str = "--release --profile --bin --bins --lib --test --workspace --keys --minutes \
+const OTHER_FLAGS: &str = "--release --config --profile --bin --bins --lib --test --workspace --keys --minutes \
     --set --namespace --create-namespace --target --wait --help \
     --all --rootless --ignore-default-filter --manifest-path --target-dir --write \
     --tag --detach --name --volume --volumes-from --publish --force --rm --network --build --pull --no-build --cacert \
