@@ -41,6 +41,12 @@ async fn check_unavailable(quota: &Quota, key: &TestKey) {
     assert!(quota.metric("quota_charges_total", "unavailable").await > 0.0);
 }
 
+/// Waits until the log has a text: the program writes it before it responds, but it is read by another thread.
+async fn wait_for_log(quota: &Quota, text: &str) {
+    let find = async || quota.service.logs().contains(text).then_some(());
+    eventually(RECOVERY_TIMEOUT, text, find).await;
+}
+
 async fn check_recovered(mut quota: Quota, key: &TestKey) {
     wait_for_outcome(&quota, key, "Allowed").await;
     eventually_ok(RECOVERY_TIMEOUT, "changes succeed again", async || create_account(&quota).await).await;
@@ -54,7 +60,7 @@ async fn redis_oom_is_unavailable_until_memory_is_free() {
     let key = quota.new_key().await;
     redis.cli(&["CONFIG", "SET", "maxmemory", "1"]).await;
     check_unavailable(&quota, &key).await;
-    assert!(quota.service.logs().contains("OOM"), "{}", quota.service.logs());
+    wait_for_log(&quota, "OOM").await;
     redis.cli(&["CONFIG", "SET", "maxmemory", "0"]).await;
     check_recovered(quota, &key).await;
 }
@@ -67,7 +73,7 @@ async fn redis_replica_is_unavailable_until_promoted() {
     // No master listens on port 1. Writes get READONLY, or MASTERDOWN with `replica-serve-stale-data no`.
     redis.cli(&["REPLICAOF", "127.0.0.1", "1"]).await;
     check_unavailable(&quota, &key).await;
-    assert!(quota.service.logs().contains("ReadOnly"), "{}", quota.service.logs());
+    wait_for_log(&quota, "ReadOnly").await;
     redis.cli(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
     check_unavailable(&quota, &key).await;
     redis.cli(&["REPLICAOF", "NO", "ONE"]).await;
