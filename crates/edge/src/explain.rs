@@ -7,20 +7,24 @@ const MAX_TEXT: usize = 64;
 /// connection fact.
 pub type Explained = (&'static str, String);
 
-/// Receives the texts of an explanation.
-pub(crate) trait Explain {
+/// Collects the texts of an explanation. The default collects nothing, for normal requests.
+#[derive(Debug, Default)]
+pub struct Explanation(Option<Vec<Explained>>);
+
+impl Explanation {
+    pub(crate) fn collect() -> Self {
+        Self(Some(Vec::new()))
+    }
+
     /// `text` is called only if texts are collected.
-    fn add(&mut self, field: &'static str, text: impl FnOnce() -> String);
-}
+    pub(crate) fn add(&mut self, field: &'static str, text: impl FnOnce() -> String) {
+        if let Some(texts) = &mut self.0 {
+            texts.push((field, text()));
+        }
+    }
 
-/// Explains nothing, at no cost: for normal requests.
-impl Explain for () {
-    fn add(&mut self, _: &'static str, _: impl FnOnce() -> String) {}
-}
-
-impl Explain for Vec<Explained> {
-    fn add(&mut self, field: &'static str, text: impl FnOnce() -> String) {
-        self.push((field, text()));
+    pub(crate) fn into_texts(self) -> Vec<Explained> {
+        self.0.unwrap_or_default()
     }
 }
 

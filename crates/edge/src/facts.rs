@@ -1,20 +1,12 @@
 //! Connection facts: HTTP and TLS version, cipher, round-trip time and colo. They come from a trusted proxy's headers or
 //! from the connection to this process.
 
-use std::fmt;
-
 use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
-use crate::address::trim;
+use crate::client_ip::Decision;
 use crate::colo::Iata;
-use crate::config::{EdgeArgs, RttUnit, invalid};
-use crate::explain::{Explain, join, shortened};
-
-mod cipher;
-mod values;
-
-/// Maximum length of a header value in bytes. Longer values are ignored.
-const MAX_VALUE_LEN: usize = 64;
+use crate::explain::{Explanation, join, shortened};
+use crate::values::{self, RttUnit, well_formed};
 
 /// Facts about the client's connection. A missing, repeated or invalid value is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,53 +50,84 @@ impl<'h> ConnectionFacts<'h> {
         let Some((version, cipher)) = tls else { return own };
         own.with_tls(
             version.and_then(|value| values::tls_version(well_formed(value.as_bytes())?)),
-            cipher.and_then(|value| cipher::name(well_formed(value.as_bytes())?)),
+            cipher.and_then(|value| values::tls_cipher(well_formed(value.as_bytes())?)),
         )
+    }
+
+    /// Fills in missing facts. TLS version and cipher belong together: they are taken from the same source.
+    fn or(self, own: Self, explain: &mut Explanation) -> Self {
+        let has_tls = self.tls_version.is_some() || self.tls_cipher.is_some();
+        let (has_http, has_rtt) = (self.http_protocol.is_some(), self.rtt_ms.is_some());
+        for (field, is_sent) in
+            [("http_protocol", has_http), ("tls_version", has_tls), ("tls_cipher", has_tls), ("rtt", has_rtt)]
+        {
+            if !is_sent {
+                explain.add(field, || match field == "rtt" && !own.rtt_from_socket {
+                    true => "not known behind a load balancer".to_owned(),
+                    false => "the connection to this service, which `explain` does not open".to_owned(),
+                });
+            }
+        }
+        let tls = if has_tls { self } else { own };
+        Self {
+            http_protocol: self.http_protocol.or(own.http_protocol),
+            rtt_from_socket: !has_rtt && own.rtt_from_socket,
+            ..self.with_tls(tls.tls_version, tls.tls_cipher)
+        }
     }
 }
 
 /// Names of the headers with the facts, and the unit of the round-trip time.
 #[derive(Clone, Debug)]
-pub struct FactHeaders {
-    http_protocol: HeaderName,
-    tls_version: HeaderName,
-    tls_cipher: HeaderName,
-    rtt: Vec<HeaderName>,
-    rtt_unit: RttUnit,
-    colo: HeaderName,
+pub(crate) struct FactHeaders {
+    /// For `http_protocol`, `tls_version`, `tls_cipher` and `colo`.
+    pub(crate) names: [HeaderName; 4],
+    pub(crate) rtt: Vec<HeaderName>,
+    pub(crate) rtt_unit: RttUnit,
 }
 
 impl FactHeaders {
-    /// Reads and checks the names from the flags.
-    pub fn from_args(args: &EdgeArgs) -> anyhow::Result<Self> {
-        let rtt = args.edge_rtt_header.iter().map(|name| header_name("--edge-rtt-header", name));
-        Ok(Self {
-            http_protocol: header_name("--edge-http-protocol-header", &args.edge_http_protocol_header)?,
-            tls_version: header_name("--edge-tls-version-header", &args.edge_tls_version_header)?,
-            tls_cipher: header_name("--edge-tls-cipher-header", &args.edge_tls_cipher_header)?,
-            rtt: rtt.collect::<Result<_, _>>()?,
-            rtt_unit: args.edge_rtt_unit,
-            colo: header_name("--edge-colo-header", &args.edge_colo_header)?,
-        })
-    }
-
-    /// Reads the facts. Only for requests from trusted proxies: any client can send these headers.
-    pub fn read<'h>(&self, headers: &'h HeaderMap) -> ConnectionFacts<'h> {
-        self.read_explained(headers, &mut ())
-    }
-
-    /// Like [`read`](Self::read), and explains each fact.
-    pub(crate) fn read_explained<'h>(
+    /// Selects the source of each fact. `own` are the facts of the TCP connection to this process.
+    ///
+    /// | in front of this process | http_protocol | tls_version, tls_cipher | round-trip time |
+    /// |---|---|---|---|
+    /// | nothing, or an untrusted peer | own | own | socket |
+    /// | load balancer with PROXY protocol | own | PROXY header, else own | none |
+    /// | trusted proxy that forwards an address (valid or not), or `--client-ip-from peer` | header | header | header |
+    /// | trusted peer that forwards no address | header, else own | header, else own | header, else socket |
+    ///
+    /// With PROXY protocol, `own` comes from [`ConnectionFacts::behind_balancer`], and the client in the PROXY header takes
+    /// the place of the peer. If that client is a trusted proxy itself, its row applies.
+    ///
+    /// Explains the source of each fact except a colo that no header has.
+    pub(crate) fn select<'h>(
         &self,
+        decision: Decision,
+        own: ConnectionFacts<'h>,
         headers: &'h HeaderMap,
-        explain: &mut impl Explain,
+        explain: &mut Explanation,
     ) -> ConnectionFacts<'h> {
-        let names = [&self.http_protocol, &self.tls_version, &self.tls_cipher, &self.colo];
+        match decision {
+            // Any client can send these headers.
+            Decision::PeerUntrusted => ConnectionFacts::default().or(own, explain),
+            // Nothing was forwarded: the peer is the client, so this connection is the client's.
+            Decision::Missing => self.read(headers, explain).or(own, explain),
+            // The peer is a trusted proxy, so only its headers describe the client's connection. With `--client-ip-from
+            // peer` too: only its address is used as the client's.
+            Decision::Peer
+            | Decision::Xff
+            | Decision::XffAllTrusted
+            | Decision::Header
+            | Decision::Fallback => self.read(headers, explain),
+        }
+    }
+
+    fn read<'h>(&self, headers: &'h HeaderMap, explain: &mut Explanation) -> ConnectionFacts<'h> {
         let (mut sent, mut has_rtt) = ([Sent::Missing; 4], false);
         // One pass over the headers, because each lookup by name would hash the name.
         for (name, value) in headers {
-            for (known, sent) in names.iter().zip(&mut sent) {
-                if name == *known {
+            for (known, sent) in self.names.iter().zip(&mut sent) {
+                if name == known {
                     sent.add(value);
                 }
             }
@@ -114,7 +137,7 @@ impl FactHeaders {
         let facts = ConnectionFacts {
             http_protocol: http_protocol.and_then(values::protocol),
             tls_version: tls_version.and_then(values::tls_version),
-            tls_cipher: tls_cipher.and_then(cipher::name),
+            tls_cipher: tls_cipher.and_then(values::tls_cipher),
             rtt_ms: None,
             rtt_from_socket: false,
             colo: colo.and_then(|value| Iata::parse_ray(value.as_bytes())),
@@ -125,26 +148,26 @@ impl FactHeaders {
             ("tls_cipher", facts.tls_cipher.is_some()),
             ("colo", facts.colo.is_some()),
         ];
-        for ((name, sent), (field, is_valid)) in names.into_iter().zip(sent).zip(valid) {
+        for ((name, sent), (field, is_valid)) in self.names.iter().zip(sent).zip(valid) {
             explain.add(field, || sent.describe(name, is_valid));
         }
         if !has_rtt {
             explain.add("rtt", || format!("the peer sent no header {}", join(&self.rtt)));
             return facts;
         }
-        let rtt = |name| {
-            let sent = Sent::all(headers, name);
-            let rtt = sent.value().and_then(|value| values::rtt(value, self.rtt_unit));
-            explain.add("rtt", || sent.describe(name, rtt.is_some()));
-            rtt
-        };
-        ConnectionFacts { rtt_ms: self.rtt.iter().find_map(rtt), ..facts }
+        let rtt_ms = self.rtt.iter().find_map(|name| {
+            let mut sent = Sent::Missing;
+            headers.get_all(name).iter().for_each(|value| sent.add(value));
+            let rtt_ms = sent.value().and_then(|value| values::rtt_ms(value, self.rtt_unit));
+            explain.add("rtt", || sent.describe(name, rtt_ms.is_some()));
+            rtt_ms
+        });
+        ConnectionFacts { rtt_ms, ..facts }
     }
 
     /// Returns whether a header has one of the facts.
     pub(crate) fn contain(&self, name: &HeaderName) -> bool {
-        [&self.http_protocol, &self.tls_version, &self.tls_cipher, &self.colo].contains(&name)
-            || self.rtt.contains(name)
+        self.names.contains(name) || self.rtt.contains(name)
     }
 }
 
@@ -157,12 +180,6 @@ enum Sent<'h> {
 }
 
 impl<'h> Sent<'h> {
-    fn all(headers: &'h HeaderMap, name: &HeaderName) -> Self {
-        let mut sent = Sent::Missing;
-        headers.get_all(name).iter().for_each(|value| sent.add(value));
-        sent
-    }
-
     fn add(&mut self, value: &'h HeaderValue) {
         *self = match self {
             Self::Missing => Self::Once(value),
@@ -174,7 +191,7 @@ impl<'h> Sent<'h> {
     /// client.
     fn value(self) -> Option<&'h str> {
         match self {
-            Self::Once(value) => well_formed(trim(value.as_bytes())),
+            Self::Once(value) => well_formed(value.as_bytes().trim_ascii()),
             Self::Missing | Self::Repeated => None,
         }
     }
@@ -188,37 +205,6 @@ impl<'h> Sent<'h> {
                 format!("header {name} has an invalid value: {:?}", shortened(value.as_bytes()))
             }
         }
-    }
-}
-
-/// Rejects names with underscores, because a client could forge them: a proxy that overwrites `X-Edge-RTT` may forward
-/// a client's `X_Edge_RTT` unchanged.
-pub(crate) fn header_name(flag: &'static str, value: &str) -> anyhow::Result<HeaderName> {
-    let plain = value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    let name = HeaderName::from_bytes(value.as_bytes()).ok().filter(|_| plain);
-    let problem = "is not a valid header name (letters, digits and hyphens)";
-    name.ok_or_else(|| invalid(flag, value, problem))
-}
-
-/// Returns a value that is neither too long nor empty and has only allowed characters.
-fn well_formed(value: &[u8]) -> Option<&str> {
-    let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'/' | b'-');
-    let is_valid = value.len() <= MAX_VALUE_LEN && value.iter().all(allowed) && !matches!(value, b"" | b"-");
-    if is_valid { str::from_utf8(value).ok() } else { None }
-}
-
-impl fmt::Display for FactHeaders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { http_protocol, tls_version, tls_cipher, colo, .. } = self;
-        write!(f, "{http_protocol}, {tls_version}, {tls_cipher}, ")?;
-        let unit = match self.rtt_unit {
-            RttUnit::Us => "us",
-            RttUnit::Ms => "ms",
-        };
-        for name in &self.rtt {
-            write!(f, "{name} ({unit}), ")?;
-        }
-        write!(f, "{colo}")
     }
 }
 

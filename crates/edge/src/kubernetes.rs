@@ -1,27 +1,36 @@
-//! Reads from Kubernetes: the trusted proxies of a Service, and a label of the node.
+//! Reads from Kubernetes: the trusted proxies of a Service, and the label of the node that has the colo.
+//!
+//! Discovery watches the EndpointSlices of the Service and trusts exactly its pods instead of a whole network.
 
-mod discovery;
-mod endpoints;
-
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::OnceLock;
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use discovery::discover_proxies;
 use futures_util::FutureExt;
+use futures_util::future::{pending, ready};
+use futures_util::stream::{BoxStream, StreamExt, once};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, sleep_until};
 
 use crate::colo::{ColoMap, Iata, colo_of_label};
-use crate::policy::EdgePolicy;
-use crate::trusted::{DiscoveryStatus, Shared};
+use crate::trusted::{DiscoveryStatus, TrustedProxies};
 
 /// Read timeout of a connection. Longer than a watch, so that it ends only connections that hang.
 const READ_TIMEOUT: Duration = Duration::from_secs(150);
+
+/// Timeout of a watch. kube treats the connection as dead five seconds after it.
+const WATCH_SECONDS: u32 = 120;
+
+/// The delay if a backoff ends.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
 /// Creates a Kubernetes client from the kubeconfig, if there is one, else from the pod's service account.
 pub(crate) async fn client() -> anyhow::Result<Client> {
@@ -41,70 +50,38 @@ pub fn client_from(mut config: kube::Config) -> anyhow::Result<Client> {
     Client::try_from(config).context("can't create the Kubernetes client")
 }
 
-/// Starts the tasks that the policy requires.
-pub(crate) fn spawn_readers(
-    policy: &EdgePolicy,
-    shared: &Shared,
-    client: Client,
-    removal_grace: Duration,
-    retry: impl Fn() -> Box<dyn Backoff>,
-) -> JoinSet<()> {
-    let mut tasks = JoinSet::new();
-    if let Some(service) = policy.discover.clone() {
-        shared.status.send_replace(DiscoveryStatus::Waiting);
-        let (client, shared, retry) = (client.clone(), shared.clone(), retry());
-        tasks.spawn(notice_panic(shared.clone(), async move {
-            discover_proxies(client, service, shared.trusted, shared.status, removal_grace, retry).await;
-        }));
-    }
-    if let Some((node, label)) = policy.node_label.clone() {
-        let (shared, map, retry) = (shared.clone(), policy.colo_map.clone(), retry());
-        tasks.spawn(notice_panic(shared.clone(), async move {
-            let value = wait_for_node_label(client, &node, &label, retry).await;
-            set_colo(&shared.node_colo, &map, &label, value.as_deref());
-        }));
-    }
-    tasks
-}
-
 /// Runs a task. If it panics, the process is not ready until it is restarted.
-async fn notice_panic(shared: Shared, task: impl Future<Output = ()>) {
+pub(crate) async fn notice_panic(trusted: Arc<TrustedProxies>, task: impl Future<Output = ()>) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
         tracing::error!("reading from Kubernetes panicked; not ready until a restart");
-        shared.status.send_replace(DiscoveryStatus::Waiting);
+        trusted.status.send_replace(DiscoveryStatus::Waiting);
     }
 }
 
-/// Returns the value of a node's label, if the node has it.
-pub async fn node_label(client: Client, node: &str, label: &str) -> kube::Result<Option<String>> {
-    let node = Api::<Node>::all(client).get_metadata(node).await?;
-    Ok(node.labels().get(label).cloned())
-}
-
-/// Like [`node_label`], but retries until it succeeds. After that, the label is not read again: a node's colo does not
-/// change.
-async fn wait_for_node_label(
+/// Sets the colo from a node's label; retries until the label could be read. After that, it is not read again: a node's
+/// colo does not change.
+pub(crate) async fn read_node_colo(
     client: Client,
-    node: &str,
-    label: &str,
+    node: String,
+    label: String,
+    map: ColoMap,
+    colo: Arc<OnceLock<Iata>>,
     mut retry: Box<dyn Backoff>,
-) -> Option<String> {
-    let mut warned = false;
-    loop {
-        match node_label(client.clone(), node, label).await {
-            Ok(value) => return value,
+) {
+    let (nodes, mut warned) = (Api::<Node>::all(client), false);
+    let node = loop {
+        match nodes.get_metadata(&node).await {
+            Ok(node) => break node,
             Err(error) if !warned => {
                 tracing::warn!(node, label, cause = %error, "can't read the node's label; retrying");
                 warned = true;
             }
             Err(_) => {}
         }
-        sleep(retry.next().unwrap_or(Duration::from_secs(30))).await;
-    }
-}
-
-fn set_colo(colo: &OnceLock<Iata>, map: &ColoMap, label: &str, value: Option<&str>) {
-    match value.and_then(|value| colo_of_label(map, value)) {
+        sleep(retry.next().unwrap_or(MAX_RETRY_DELAY)).await;
+    };
+    let value = node.labels().get(&label).map(String::as_str);
+    match value.and_then(|value| colo_of_label(&map, value)) {
         Some(found) => {
             tracing::info!(label, colo = %found, "colo read from the node's label");
             // Can't fail: only this task sets it, once.
@@ -114,16 +91,189 @@ fn set_colo(colo: &OnceLock<Iata>, map: &ColoMap, label: &str, value: Option<&st
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn panic_of_background_task_makes_process_not_ready() {
-        let shared = Shared::new(&[]);
-        notice_panic(shared.clone(), async {}).await;
-        assert!(shared.status.borrow().is_ready());
-        notice_panic(shared.clone(), async { panic!("expected by this test") }).await;
-        assert!(!shared.status.borrow().is_ready());
+/// Keeps `trusted` up to date with the endpoints of a Service (namespace and name). A removed address stays trusted for
+/// `removal_grace`. Never returns.
+pub(crate) async fn discover_proxies(
+    client: Client,
+    (namespace, name): (String, String),
+    trusted: Arc<TrustedProxies>,
+    removal_grace: Duration,
+    retry: Box<dyn Backoff>,
+) {
+    let mut discovery = Discovery {
+        slices: Api::namespaced(client, &namespace),
+        selector: format!("kubernetes.io/service-name={name}"),
+        service: format!("{namespace}/{name}"),
+        endpoints: EndpointSet::new(removal_grace),
+        trusted,
+        retry,
+    };
+    let mut events = discovery.watch(Duration::ZERO);
+    loop {
+        tokio::select! {
+            item = events.next() => {
+                // A full list after every error costs one small request and ensures that the set is current. `watcher`
+                // alone would retry forever with an expired resource version that the server rejects with status 410.
+                if let Some(delay) = discovery.apply(item) {
+                    events = discovery.watch(delay);
+                }
+            }
+            () = wait_until(discovery.endpoints.next_expiry()) => discovery.expire_removed(),
+        }
     }
 }
+
+async fn wait_until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time.into()).await,
+        None => pending().await,
+    }
+}
+
+struct Discovery {
+    slices: Api<EndpointSlice>,
+    /// Label selector of the Service's slices.
+    selector: String,
+    /// The Service, for the log.
+    service: String,
+    endpoints: EndpointSet,
+    trusted: Arc<TrustedProxies>,
+    retry: Box<dyn Backoff>,
+}
+
+impl Discovery {
+    /// Starts a list and watch after `delay`.
+    fn watch(&self, delay: Duration) -> BoxStream<'static, watcher::Result<Event<EndpointSlice>>> {
+        let config = watcher::Config::default().labels(&self.selector).timeout(WATCH_SECONDS);
+        let wait = once(sleep(delay)).filter_map(|()| ready(None));
+        wait.chain(watcher(self.slices.clone(), config)).boxed()
+    }
+
+    /// Applies an event. After an error or the end of the stream, returns the delay before a new list and watch.
+    fn apply(&mut self, item: Option<watcher::Result<Event<EndpointSlice>>>) -> Option<Duration> {
+        match item {
+            Some(Ok(event)) => {
+                if self.endpoints.apply(&event, Instant::now()) {
+                    self.retry.reset();
+                    self.publish(|proxies| DiscoveryStatus::Following { proxies });
+                }
+                return None;
+            }
+            Some(Err(error)) => self.on_error(&error),
+            None => {}
+        }
+        Some(self.retry.next().unwrap_or(MAX_RETRY_DELAY))
+    }
+
+    fn publish(&self, status: impl FnOnce(usize) -> DiscoveryStatus) {
+        let addresses = self.endpoints.trusted();
+        let (service, proxies) = (&self.service, addresses.len());
+        let now = status(proxies);
+        self.trusted.publish(addresses);
+        let before = self.trusted.status.send_replace(now);
+        if before == now {
+            return;
+        }
+        tracing::info!(service, before = before.label(), ?now, "discovery status changed");
+        if proxies == 0 {
+            tracing::warn!(
+                service,
+                "discovery trusts no proxy, because the Service has no endpoints: check its name, its namespace and its \
+                 pods. Until it has endpoints, every client appears with the address of the proxy"
+            );
+        }
+    }
+
+    /// Stops trusting removed addresses after the removal grace. This is safe even during an outage of the Kubernetes
+    /// API: it had already reported that these pods are gone.
+    fn expire_removed(&mut self) {
+        self.endpoints.expire(Instant::now());
+        let before = *self.trusted.status.borrow();
+        self.publish(|proxies| match before {
+            DiscoveryStatus::Stale { .. } => DiscoveryStatus::Stale { proxies },
+            _ => DiscoveryStatus::Following { proxies },
+        });
+    }
+
+    fn on_error(&self, error: &watcher::Error) {
+        let service = &self.service;
+        let before = *self.trusted.status.borrow();
+        match before {
+            DiscoveryStatus::Following { proxies } => {
+                self.trusted.status.send_replace(DiscoveryStatus::Stale { proxies });
+                tracing::warn!(service, %error, "Kubernetes API unavailable; keeping the known proxies");
+            }
+            DiscoveryStatus::Stale { .. } => {
+                tracing::debug!(service, %error, "Kubernetes API still unavailable");
+            }
+            DiscoveryStatus::Off | DiscoveryStatus::Waiting => {
+                tracing::warn!(service, %error, "can't list endpoints; not ready, retrying");
+            }
+        }
+    }
+}
+
+/// The addresses of a Service, and recently removed ones. A dual-stack Service has slices for each address family.
+struct EndpointSet {
+    removal_grace: Duration,
+    /// Replaces all slices when a list is complete.
+    slices: Writer<EndpointSlice>,
+    present: BTreeSet<IpAddr>,
+    /// Removed addresses and the time until which they stay trusted: their last requests may still be in flight.
+    removed: BTreeMap<IpAddr, Instant>,
+}
+
+impl EndpointSet {
+    fn new(removal_grace: Duration) -> Self {
+        let slices = Writer::default();
+        Self { removal_grace, slices, present: BTreeSet::new(), removed: BTreeMap::new() }
+    }
+
+    /// Applies an event. Returns whether the set is current; it is not while a list is incomplete. Starts the removal grace
+    /// of addresses that are gone, and cancels it for addresses that are back.
+    fn apply(&mut self, event: &Event<EndpointSlice>, now: Instant) -> bool {
+        self.slices.apply_watcher_event(event);
+        if matches!(event, Event::Init | Event::InitApply(_)) {
+            return false;
+        }
+        let slices = self.slices.as_reader().state();
+        let before =
+            std::mem::replace(&mut self.present, slices.iter().flat_map(|slice| addresses(slice)).collect());
+        self.removed.retain(|ip, _| !self.present.contains(ip));
+        let until = now + self.removal_grace;
+        self.removed.extend(before.difference(&self.present).map(|ip| (*ip, until)));
+        self.expire(now);
+        true
+    }
+
+    /// Drops removed addresses after their removal grace.
+    fn expire(&mut self, now: Instant) {
+        self.removed.retain(|_, until| *until > now);
+    }
+
+    /// Time at which the next removed address expires.
+    fn next_expiry(&self) -> Option<Instant> {
+        self.removed.values().min().copied()
+    }
+
+    /// Present and recently removed addresses.
+    fn trusted(&self) -> BTreeSet<IpAddr> {
+        self.present.iter().chain(self.removed.keys()).copied().collect()
+    }
+}
+
+/// The addresses of the serving endpoints. Skips host names (addressType FQDN) and invalid addresses.
+fn addresses(slice: &EndpointSlice) -> impl Iterator<Item = IpAddr> {
+    let serving = slice.endpoints.iter().flatten().filter(|endpoint| is_serving(endpoint));
+    let parsed = serving.flat_map(|endpoint| &endpoint.addresses).filter_map(|ip| ip.parse().ok());
+    parsed.map(|ip: IpAddr| ip.to_canonical())
+}
+
+/// Includes terminating pods: they are no longer ready but still finish their requests.
+fn is_serving(endpoint: &Endpoint) -> bool {
+    let conditions = endpoint.conditions.as_ref();
+    conditions.is_none_or(|found| found.serving.unwrap_or(true) || found.terminating.unwrap_or(false))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,67 +1,47 @@
-//! The set of trusted proxies, and the holder that replaces it without blocking requests.
+//! The trusted proxies, which discovery replaces without blocking requests, and the status of discovery.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::ArcSwap;
 use ipnet::{IpNet, Ipv4Net};
 use tokio::sync::watch;
 
-use crate::colo::Iata;
-
-/// Why an address is a trusted proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrustedBy {
-    /// It is in this network of `--trusted-proxies`.
-    Network(IpNet),
-    /// Discovery has found it.
-    Discovery,
-}
-
-impl fmt::Display for TrustedBy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Network(network) => write!(f, "{network} in --trusted-proxies"),
-            Self::Discovery => f.write_str("found by --discover-proxies"),
-        }
-    }
-}
-
 /// Networks from the flags and addresses from discovery.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedSet {
-    networks: Arc<[IpNet]>,
-    /// Sorted for binary search: an ingress controller can have many pods.
-    hosts: Box<[IpAddr]>,
+#[derive(Debug)]
+pub struct TrustedProxies {
+    networks: Box<[IpNet]>,
+    /// Read by requests without locking. An ingress controller can have many pods.
+    discovered: ArcSwap<BTreeSet<IpAddr>>,
+    pub(crate) status: watch::Sender<DiscoveryStatus>,
 }
 
-impl TrustedSet {
-    /// Creates a set of networks without discovered addresses.
+impl TrustedProxies {
+    /// Trusts networks. No address has been discovered.
     pub fn new(networks: impl IntoIterator<Item = IpNet>) -> Self {
         let networks = networks.into_iter().map(canonical_network).collect();
-        Self { networks, hosts: Box::default() }
-    }
-
-    /// Returns a set with the same networks and these addresses instead of the previous ones.
-    pub fn with_hosts(&self, hosts: impl IntoIterator<Item = IpAddr>) -> Self {
-        let mut hosts: Vec<IpAddr> = hosts.into_iter().map(|ip| ip.to_canonical()).collect();
-        hosts.sort_unstable();
-        hosts.dedup();
-        Self { networks: Arc::clone(&self.networks), hosts: hosts.into() }
+        Self { networks, discovered: ArcSwap::default(), status: watch::Sender::new(DiscoveryStatus::Off) }
     }
 
     /// Returns whether the address is a trusted proxy. An IPv4-mapped address counts as IPv4.
     pub fn contains(&self, ip: IpAddr) -> bool {
-        self.find(ip).is_some()
+        let ip = ip.to_canonical();
+        self.networks.iter().any(|network| network.contains(&ip)) || self.discovered.load().contains(&ip)
     }
 
-    /// Returns why the address is a trusted proxy, or `None` if it is not.
-    pub(crate) fn find(&self, ip: IpAddr) -> Option<TrustedBy> {
-        let ip = ip.to_canonical();
-        let network = self.networks.iter().find(|net| net.contains(&ip));
-        let discovered = || self.hosts.binary_search(&ip).is_ok().then_some(TrustedBy::Discovery);
-        network.map(|network| TrustedBy::Network(*network)).or_else(discovered)
+    /// Why the address is a trusted proxy, for explanations.
+    pub(crate) fn reason(&self, ip: IpAddr) -> impl fmt::Display {
+        fmt::from_fn(move |f| match self.networks.iter().find(|network| network.contains(&ip)) {
+            Some(network) => write!(f, "{network} in --trusted-proxies"),
+            None => f.write_str("found by --discover-proxies"),
+        })
+    }
+
+    /// Atomically replaces the discovered addresses. The networks from the flags stay.
+    pub fn publish(&self, addresses: BTreeSet<IpAddr>) {
+        self.discovered.store(Arc::new(addresses));
     }
 }
 
@@ -73,52 +53,6 @@ pub(crate) fn canonical_network(net: IpNet) -> IpNet {
         _ => None,
     };
     mapped.and_then(|v4| Ipv4Net::new(v4, net.prefix_len() - 96).ok()).map_or(net, IpNet::V4)
-}
-
-/// The current trusted set: read by each request, replaced by discovery.
-#[derive(Debug, Default)]
-pub struct TrustedProxies(ArcSwap<TrustedSet>);
-
-impl TrustedProxies {
-    /// Creates a holder with an initial set.
-    pub fn new(set: TrustedSet) -> Self {
-        Self(ArcSwap::from_pointee(set))
-    }
-
-    /// Returns the current set without locking.
-    pub fn load(&self) -> Guard<Arc<TrustedSet>> {
-        self.0.load()
-    }
-
-    /// Returns whether the address is currently a trusted proxy.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        self.load().contains(ip)
-    }
-
-    /// Atomically replaces the discovered addresses. The networks from the flags stay.
-    pub fn publish(&self, hosts: impl IntoIterator<Item = IpAddr>) {
-        let next = self.0.load().with_hosts(hosts);
-        self.0.store(Arc::new(next));
-    }
-}
-
-/// State that requests share with the tasks that read from Kubernetes. Clones refer to the same state.
-#[derive(Clone, Debug)]
-pub(crate) struct Shared {
-    pub(crate) trusted: Arc<TrustedProxies>,
-    pub(crate) node_colo: Arc<OnceLock<Iata>>,
-    pub(crate) status: watch::Sender<DiscoveryStatus>,
-}
-
-impl Shared {
-    /// Trusts these networks.
-    pub(crate) fn new(networks: &[IpNet]) -> Self {
-        Self {
-            trusted: Arc::new(TrustedProxies::new(TrustedSet::new(networks.iter().copied()))),
-            node_colo: Arc::default(),
-            status: watch::Sender::new(DiscoveryStatus::Off),
-        }
-    }
 }
 
 /// Status of discovery. Readiness depends on it.
@@ -147,8 +81,7 @@ impl DiscoveryStatus {
         !matches!(self, Self::Waiting)
     }
 
-    /// Returns the detail for the readiness report, or the reason why the process is not ready: before the first list, a
-    /// proxy's address would be taken for the address of every client behind it.
+    /// Returns the detail for the readiness report, or the reason why the process is not ready.
     pub fn readiness(&self) -> Result<String, String> {
         match self.is_ready() {
             true => Ok(format!("proxy discovery: {}", self.label())),
@@ -188,15 +121,14 @@ mod tests {
     }
 
     #[test]
-    fn set_contains_networks_and_hosts() {
-        let set = TrustedSet::new(["10.1.2.3/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
-        let set = set.with_hosts([ip("192.0.2.9"), ip("192.0.2.9"), ip("::ffff:192.0.2.3")]);
-        assert_eq!(set.hosts.len(), 2);
-        for inside in ["10.255.0.1", "::ffff:10.0.0.1", "2001:db8::1", "192.0.2.9", "192.0.2.3"] {
+    fn set_contains_networks_and_discovered_addresses() {
+        let set = TrustedProxies::new(["10.1.2.3/8".parse().unwrap(), "2001:db8::/32".parse().unwrap()]);
+        set.publish([ip("192.0.2.9"), ip("192.0.2.3")].into());
+        for inside in ["10.255.0.1", "::ffff:10.0.0.1", "2001:db8::1", "192.0.2.9", "::ffff:192.0.2.3"] {
             assert!(set.contains(ip(inside)), "{inside}");
         }
-        assert_eq!(set.find(ip("10.255.0.1")), Some(TrustedBy::Network("10.0.0.0/8".parse().unwrap())));
-        assert_eq!(set.find(ip("192.0.2.9")), Some(TrustedBy::Discovery));
+        assert_eq!(set.reason(ip("10.255.0.1")).to_string(), "10.0.0.0/8 in --trusted-proxies");
+        assert_eq!(set.reason(ip("192.0.2.9")).to_string(), "found by --discover-proxies");
         for outside in ["11.0.0.1", "192.0.2.4", "2001:db9::1", "::10.0.0.1", "::1"] {
             assert!(!set.contains(ip(outside)), "{outside}");
         }
@@ -204,17 +136,16 @@ mod tests {
 
     #[test]
     fn mapped_network_matches_ipv4() {
-        let set = TrustedSet::new(["::ffff:10.0.0.0/104".parse().unwrap()]);
+        let set = TrustedProxies::new(["::ffff:10.0.0.0/104".parse().unwrap()]);
         assert!(set.contains(ip("10.9.9.9")));
         assert!(!set.contains(ip("11.9.9.9")));
     }
 
     #[test]
-    fn publish_replaces_hosts_and_keeps_networks() {
-        let proxies = TrustedProxies::new(TrustedSet::new(["10.0.0.0/8".parse().unwrap()]));
-        proxies.publish([ip("192.0.2.1")]);
-        proxies.publish([ip("192.0.2.2")]);
-        let set = proxies.load();
+    fn publish_replaces_discovered_addresses_and_keeps_networks() {
+        let set = TrustedProxies::new(["10.0.0.0/8".parse().unwrap()]);
+        set.publish([ip("192.0.2.1")].into());
+        set.publish([ip("192.0.2.2")].into());
         assert!(set.contains(ip("10.0.0.1")) && set.contains(ip("192.0.2.2")));
         assert!(!set.contains(ip("192.0.2.1")));
     }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edge::{ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, node_label};
+use edge::{ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy};
 use http::{HeaderMap, Version};
 use kube::runtime::utils::Backoff;
 use testkit::kube_api::{KubeApi, Watch, bookmark, event, expired, slice};
@@ -254,14 +254,29 @@ async fn dropping_edge_closes_watch() {
     within("the end of the watch", watch.closed()).await;
 }
 
+/// Starts an edge that reads a node's label.
+fn edge_with_label(api: &KubeApi, label: &str, args: EdgeArgs) -> Edge {
+    let args =
+        EdgeArgs { colo_node_label: Some(label.to_owned()), node_name: Some("node-1".to_owned()), ..args };
+    let policy = EdgePolicy::from_args(&args).unwrap();
+    Edge::with_client(policy, client(api), LONG_GRACE, || Box::new(ShortDelay))
+}
+
+async fn wait_for_colo(edge: &Edge, want: &str) {
+    within("the node label", async {
+        while edge.colo().is_none_or(|colo| colo.as_str() != want) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn node_label_is_read() {
     let api = KubeApi::start().await;
-    api.node("node-1", &[("example.org/iata", "FRA")]);
-    let read = |node, label| node_label(client(&api), node, label);
-    assert_eq!(read("node-1", "example.org/iata").await.unwrap().as_deref(), Some("FRA"));
-    assert_eq!(read("node-1", "example.org/other").await.unwrap(), None);
-    assert!(read("node-2", "example.org/iata").await.is_err());
+    api.node("node-1", &[("example.org/iata", "FRA"), ("example.org/other", "AMS")]);
+    let edge = edge_with_label(&api, "example.org/iata", EdgeArgs::default());
+    wait_for_colo(&edge, "FRA").await;
 }
 
 #[tokio::test]
@@ -270,15 +285,12 @@ async fn colo_precedence_is_header_node_label_zone() {
     api.respond_with(500);
     let args = EdgeArgs {
         trusted_proxies: vec!["192.0.2.1".to_owned()],
-        colo_node_label: Some("topology.kubernetes.io/zone".to_owned()),
-        node_name: Some("node-1".to_owned()),
         colo_map: vec!["eu-central-1=FRA".to_owned(), "zone-b=AMS".to_owned()],
         node_zone: Some("zone-b".to_owned()),
         colo: Some("TXL".to_owned()),
         ..EdgeArgs::default()
     };
-    let policy = EdgePolicy::from_args(&args).unwrap();
-    let edge = Edge::with_client(policy, client(&api), LONG_GRACE, || Box::new(ShortDelay));
+    let edge = edge_with_label(&api, "topology.kubernetes.io/zone", args);
     let colo = |peer: &str, headers: &HeaderMap| {
         let client =
             edge.identify(peer.parse::<IpAddr>().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_2));
@@ -287,12 +299,7 @@ async fn colo_precedence_is_header_node_label_zone() {
     api.wait_for_failures(2).await;
     assert_eq!(colo("203.0.113.7", &HeaderMap::new()).as_deref(), Some("AMS"));
     api.node("node-1", &[("topology.kubernetes.io/zone", "eu-central-1b")]);
-    within("the node label", async {
-        while edge.colo().map(|colo| colo.to_string()).as_deref() != Some("FRA") {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    wait_for_colo(&edge, "FRA").await;
     let headers = HeaderMap::from_iter([("x-edge-colo".parse().unwrap(), "SJC".parse().unwrap())]);
     assert_eq!(colo("192.0.2.1", &headers).as_deref(), Some("SJC"));
     assert_eq!(colo("203.0.113.7", &headers).as_deref(), Some("FRA"));

@@ -3,13 +3,16 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use edge::{ClientIpFrom, ConnectionFacts, Decision, Edge, EdgeArgs, TrustedSet, parse_entry, resolve};
-use http::{HeaderMap, HeaderValue};
+use edge::{
+    ClientIpFrom, ConnectionFacts, Decision, Edge, EdgeArgs, Explanation, TrustedProxies, parse_entry,
+    resolve,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-fn trusted() -> TrustedSet {
-    TrustedSet::new(["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()])
+fn trusted() -> TrustedProxies {
+    TrustedProxies::new(["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()])
 }
 
 fn any_ip() -> impl Strategy<Value = IpAddr> {
@@ -110,18 +113,18 @@ proptest! {
         let mut forged = previous_lines;
         forged.push([prefix.as_slice(), b",", &genuine].concat());
         for sent in [vec![genuine], forged] {
-            let got = resolve(peer, &xff_headers(&sent), &ClientIpFrom::Xff, &trusted());
-            prop_assert_eq!((got.ip, got.decision), (client.to_canonical(), Decision::Xff));
+            let got = resolve(peer, &xff_headers(&sent), &ClientIpFrom::Xff, &trusted(), &mut Explanation::default());
+            prop_assert_eq!(got, (client.to_canonical(), Decision::Xff));
         }
     }
 
     #[test]
     fn untrusted_peer_is_the_client(peer in untrusted_ip(), sent in vec(any_value(), 0..4), mode in 0usize..3) {
-        let from = ["peer", "xff", "header:X-Forwarded-For"][mode];
-        let from = ClientIpFrom::parse(from).unwrap();
-        for set in [trusted(), TrustedSet::default()] {
-            let got = resolve(peer, &xff_headers(&sent), &from, &set);
-            prop_assert_eq!((got.ip, got.decision), (peer.to_canonical(), Decision::PeerUntrusted));
+        let header = ClientIpFrom::Header(HeaderName::from_static("x-forwarded-for"));
+        let from = vec![ClientIpFrom::Peer, ClientIpFrom::Xff, header].swap_remove(mode);
+        for set in [trusted(), TrustedProxies::new([])] {
+            let got = resolve(peer, &xff_headers(&sent), &from, &set, &mut Explanation::default());
+            prop_assert_eq!(got, (peer.to_canonical(), Decision::PeerUntrusted));
         }
     }
 
@@ -135,8 +138,8 @@ proptest! {
 
     #[test]
     fn result_is_never_ipv4_mapped(peer in any_ip(), sent in vec(any_value(), 0..4)) {
-        let set = TrustedSet::new(["0.0.0.0/1".parse().unwrap(), "::/1".parse().unwrap()]);
-        let got = resolve(peer, &xff_headers(&sent), &ClientIpFrom::Xff, &set);
-        prop_assert_eq!(got.ip, got.ip.to_canonical());
+        let set = TrustedProxies::new(["0.0.0.0/1".parse().unwrap(), "::/1".parse().unwrap()]);
+        let (ip, _) = resolve(peer, &xff_headers(&sent), &ClientIpFrom::Xff, &set, &mut Explanation::default());
+        prop_assert_eq!(ip, ip.to_canonical());
     }
 }

@@ -1,4 +1,4 @@
-//! Tests `EndpointSet` with explicit times.
+//! Tests `EndpointSet` with explicit times, and panics of tasks.
 
 use k8s_openapi::api::discovery::v1::EndpointConditions;
 use kube::api::ObjectMeta;
@@ -39,11 +39,11 @@ fn listed(slices: &[EndpointSlice], now: Instant) -> EndpointSet {
 }
 
 fn relist(endpoints: &mut EndpointSet, slices: &[EndpointSlice], now: Instant) {
-    assert!(!endpoints.apply(Event::Init, now));
+    assert!(!endpoints.apply(&Event::Init, now));
     for slice in slices {
-        assert!(!endpoints.apply(Event::InitApply(slice.clone()), now));
+        assert!(!endpoints.apply(&Event::InitApply(slice.clone()), now));
     }
-    assert!(endpoints.apply(Event::InitDone, now));
+    assert!(endpoints.apply(&Event::InitDone, now));
 }
 
 #[test]
@@ -81,12 +81,12 @@ fn removed_address_expires_after_grace() {
     let start = Instant::now();
     let mut endpoints = listed(&[serving_slice("a", &["10.0.0.1", "10.0.0.2"])], start);
     assert_eq!(endpoints.next_expiry(), None);
-    endpoints.apply(Event::Apply(serving_slice("a", &["10.0.0.2"])), start);
+    endpoints.apply(&Event::Apply(serving_slice("a", &["10.0.0.2"])), start);
     assert_eq!(trusted(&endpoints), ["10.0.0.1", "10.0.0.2"]);
     assert_eq!(endpoints.next_expiry(), Some(start + GRACE));
-    assert!(!endpoints.expire(start + GRACE - Duration::from_millis(1)));
+    endpoints.expire(start + GRACE - Duration::from_millis(1));
     assert_eq!(trusted(&endpoints), ["10.0.0.1", "10.0.0.2"]);
-    assert!(endpoints.expire(start + GRACE));
+    endpoints.expire(start + GRACE);
     assert_eq!(trusted(&endpoints), ["10.0.0.2"]);
 }
 
@@ -94,8 +94,8 @@ fn removed_address_expires_after_grace() {
 fn returning_address_stays_trusted() {
     let start = Instant::now();
     let mut endpoints = listed(&[serving_slice("a", &["10.0.0.1"])], start);
-    endpoints.apply(Event::Delete(serving_slice("a", &[])), start);
-    endpoints.apply(Event::Apply(serving_slice("b", &["10.0.0.1"])), start);
+    endpoints.apply(&Event::Delete(serving_slice("a", &[])), start);
+    endpoints.apply(&Event::Apply(serving_slice("b", &["10.0.0.1"])), start);
     assert_eq!(endpoints.next_expiry(), None);
     endpoints.expire(start + GRACE * 2);
     assert_eq!(trusted(&endpoints), ["10.0.0.1"]);
@@ -106,7 +106,7 @@ fn address_in_another_slice_is_not_removed() {
     let start = Instant::now();
     let mut endpoints =
         listed(&[serving_slice("a", &["10.0.0.1"]), serving_slice("b", &["10.0.0.1"])], start);
-    endpoints.apply(Event::Delete(serving_slice("a", &[])), start);
+    endpoints.apply(&Event::Delete(serving_slice("a", &[])), start);
     assert_eq!(endpoints.next_expiry(), None);
 }
 
@@ -115,8 +115,8 @@ fn later_events_do_not_extend_grace() {
     let start = Instant::now();
     let later = start + Duration::from_secs(30);
     let mut endpoints = listed(&[serving_slice("a", &["10.0.0.1", "10.0.0.2"])], start);
-    endpoints.apply(Event::Apply(serving_slice("a", &["10.0.0.2"])), start);
-    endpoints.apply(Event::Apply(serving_slice("a", &["10.0.0.2", "10.0.0.3"])), later);
+    endpoints.apply(&Event::Apply(serving_slice("a", &["10.0.0.2"])), start);
+    endpoints.apply(&Event::Apply(serving_slice("a", &["10.0.0.2", "10.0.0.3"])), later);
     relist(&mut endpoints, &[serving_slice("a", &["10.0.0.2", "10.0.0.3"])], later);
     assert_eq!(endpoints.next_expiry(), Some(start + GRACE));
 }
@@ -125,8 +125,8 @@ fn later_events_do_not_extend_grace() {
 fn incomplete_list_changes_nothing() {
     let start = Instant::now();
     let mut endpoints = listed(&[serving_slice("a", &["10.0.0.1"])], start);
-    endpoints.apply(Event::Init, start);
-    endpoints.apply(Event::InitApply(serving_slice("b", &["10.0.0.9"])), start);
+    endpoints.apply(&Event::Init, start);
+    endpoints.apply(&Event::InitApply(serving_slice("b", &["10.0.0.9"])), start);
     assert_eq!(trusted(&endpoints), ["10.0.0.1"]);
     relist(&mut endpoints, &[serving_slice("c", &["10.0.0.2"])], start);
     endpoints.expire(start + GRACE);
@@ -141,4 +141,13 @@ fn empty_list_clears_set_after_grace() {
     assert_eq!(trusted(&endpoints), ["10.0.0.1"]);
     endpoints.expire(start + GRACE);
     assert!(trusted(&endpoints).is_empty());
+}
+
+#[tokio::test]
+async fn panic_of_background_task_makes_process_not_ready() {
+    let proxies = Arc::new(TrustedProxies::new([]));
+    notice_panic(proxies.clone(), async {}).await;
+    assert!(proxies.status.borrow().is_ready());
+    notice_panic(proxies.clone(), async { panic!("expected by this test") }).await;
+    assert!(!proxies.status.borrow().is_ready());
 }

@@ -1,7 +1,7 @@
 //! [`Edge`]: returns the client's address, connection facts and colo for each request.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 #[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
@@ -11,17 +11,14 @@ use kube::runtime::{utils::Backoff, watcher::DefaultBackoff};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::address::parse_entry;
-use crate::client_ip::{ClientIp, Decision, resolve_explained};
+use crate::client_ip::{Decision, parse_entry, resolve};
 use crate::colo::Iata;
-use crate::config::EdgeArgs;
-use crate::explain::{Explain, Explained, join};
-use crate::fact_sources;
+use crate::config::{EdgeArgs, EdgePolicy};
+use crate::explain::{Explained, Explanation, join};
 use crate::facts::ConnectionFacts;
 #[cfg(feature = "kubernetes")]
 use crate::kubernetes;
-use crate::policy::EdgePolicy;
-use crate::trusted::{DiscoveryStatus, Shared, TrustedProxies};
+use crate::trusted::{DiscoveryStatus, TrustedProxies};
 
 /// How long a removed proxy stays trusted.
 #[cfg(feature = "kubernetes")]
@@ -58,7 +55,9 @@ pub struct ClientInfo<'h> {
 #[derive(Debug)]
 pub struct Edge {
     policy: EdgePolicy,
-    shared: Shared,
+    trusted: Arc<TrustedProxies>,
+    /// From the node's label.
+    node_colo: Arc<OnceLock<Iata>>,
     /// Read from Kubernetes.
     _tasks: JoinSet<()>,
 }
@@ -69,23 +68,24 @@ impl Edge {
     pub async fn start(args: &EdgeArgs) -> anyhow::Result<Self> {
         let policy = EdgePolicy::from_args(args)?;
         tracing::info!(%policy, "edge policy");
+        if !policy.needs_kube() {
+            return Ok(Self::new(policy));
+        }
         #[cfg(feature = "kubernetes")]
-        if policy.needs_kube() {
+        {
             let retry = || -> Box<dyn Backoff> { Box::new(DefaultBackoff::default()) };
-            return Ok(Self::with_client(policy, kubernetes::client().await?, REMOVAL_GRACE, retry));
+            Ok(Self::with_client(policy, kubernetes::client().await?, REMOVAL_GRACE, retry))
         }
         #[cfg(not(feature = "kubernetes"))]
-        if policy.needs_kube() {
-            anyhow::bail!(
-                "--discover-proxies and --colo-node-label require Kubernetes support, but this program was built without it"
-            );
-        }
-        Ok(Self::new(policy))
+        anyhow::bail!(
+            "--discover-proxies and --colo-node-label require Kubernetes support, but this program was built without it"
+        );
     }
 
     /// Reads nothing from Kubernetes.
     fn new(policy: EdgePolicy) -> Self {
-        Self { shared: Shared::new(&policy.networks), policy, _tasks: JoinSet::new() }
+        let trusted = Arc::new(TrustedProxies::new(policy.networks.iter().copied()));
+        Self { policy, trusted, node_colo: Arc::default(), _tasks: JoinSet::new() }
     }
 
     /// Like [`Edge::start`], with a given Kubernetes client, removal grace and retry delays.
@@ -96,9 +96,25 @@ impl Edge {
         removal_grace: Duration,
         retry: impl Fn() -> Box<dyn Backoff>,
     ) -> Self {
-        let edge = Self::new(policy);
-        let _tasks = kubernetes::spawn_readers(&edge.policy, &edge.shared, client, removal_grace, retry);
-        Self { _tasks, ..edge }
+        let mut edge = Self::new(policy);
+        let (policy, trusted, tasks) = (&edge.policy, &edge.trusted, &mut edge._tasks);
+        if let Some(service) = policy.discover.clone() {
+            trusted.status.send_replace(DiscoveryStatus::Waiting);
+            let discover = kubernetes::discover_proxies(
+                client.clone(),
+                service,
+                trusted.clone(),
+                removal_grace,
+                retry(),
+            );
+            tasks.spawn(kubernetes::notice_panic(trusted.clone(), discover));
+        }
+        if let Some((node, label)) = policy.node_label.clone() {
+            let (colo, map) = (edge.node_colo.clone(), policy.colo_map.clone());
+            let read = kubernetes::read_node_colo(client, node, label, map, colo, retry());
+            tasks.spawn(kubernetes::notice_panic(trusted.clone(), read));
+        }
+        edge
     }
 
     /// Identifies the client of a request. `own` are the facts of the TCP connection to this process. Does not allocate or
@@ -109,7 +125,7 @@ impl Edge {
         headers: &'h HeaderMap,
         own: ConnectionFacts<'h>,
     ) -> ClientInfo<'h> {
-        self.identify_explained(peer.into(), headers, own, &mut ())
+        self.identify_explained(peer.into(), headers, own, &mut Explanation::default())
     }
 
     /// Like [`Edge::identify`], and explains the result.
@@ -120,70 +136,65 @@ impl Edge {
         headers: &'h HeaderMap,
         own: ConnectionFacts<'h>,
     ) -> (ClientInfo<'h>, Vec<Explained>) {
-        let mut explained = Vec::new();
+        let mut explanation = Explanation::collect();
+        let mut add = |text: String| explanation.add("ip", || text);
         match *self.status().borrow() {
             DiscoveryStatus::Off => {}
-            DiscoveryStatus::Waiting => explained.add("ip", || {
+            DiscoveryStatus::Waiting => add(
                 "The proxies of --discover-proxies are not known yet, so none of them is trusted. Check the access to the \
                  Kubernetes API."
-                    .to_owned()
-            }),
+                    .to_owned(),
+            ),
             DiscoveryStatus::Following { proxies } | DiscoveryStatus::Stale { proxies } => {
-                explained.add("ip", || format!("--discover-proxies has found this number of proxies: {proxies}."));
+                add(format!("--discover-proxies has found this number of proxies: {proxies}."));
             }
         }
-        let client = self.identify_explained(peer.into(), headers, own, &mut explained);
-        let (known, unknown): (Vec<_>, Vec<_>) = headers.keys().partition(|name| self.policy().reads(name));
+        let client = self.identify_explained(peer.into(), headers, own, &mut explanation);
+        let mut add = |text: String| explanation.add("ip", || text);
+        let (known, unknown): (Vec<_>, Vec<_>) = headers.keys().partition(|name| self.policy.reads(name));
         if client.decision == Decision::PeerUntrusted && !known.is_empty() {
-            explained.add("ip", || format!("Ignored, because the peer is not trusted: {}.", join(&known)));
+            add(format!("Ignored, because the peer is not trusted: {}.", join(&known)));
         }
         if !unknown.is_empty() {
-            let names = join(&unknown);
-            explained.add("ip", || format!("Not used for the address or the connection facts: {names}."));
+            add(format!("Not used for the address or the connection facts: {}.", join(&unknown)));
         }
         let has_address = |name: &&&HeaderName| parse_entry(headers[**name].as_bytes()).is_some();
         if let (Decision::Missing, Some(name)) = (client.decision, unknown.iter().find(has_address)) {
-            explained.add("ip", || {
-                format!(
-                    "{name} has an address. Let your proxy send it in X-Forwarded-For. lookup-svc can also read {name}, if \
-                     your proxy always replaces it: --client-ip-from header:{name}."
-                )
-            });
+            add(format!(
+                "{name} has an address. Let your proxy send it in X-Forwarded-For. lookup-svc can also read {name}, if \
+                 your proxy always replaces it: --client-ip-from header:{name}."
+            ));
         }
-        (client, explained)
+        (client, explanation.into_texts())
     }
 
-    fn identify_explained<'h, E: Explain>(
+    fn identify_explained<'h>(
         &self,
         peer: Peer,
         headers: &'h HeaderMap,
         own: ConnectionFacts<'h>,
-        explain: &mut E,
+        explain: &mut Explanation,
     ) -> ClientInfo<'h> {
-        let (client, facts) = match peer {
+        let Self { policy, trusted, node_colo, .. } = self;
+        let (ip, decision, mut facts) = match peer {
             Peer::Address(peer) => {
-                let trusted = self.shared.trusted.load();
-                let client = resolve_explained(peer, headers, &self.policy.client_ip_from, &trusted, explain);
-                let sent = |explain: &mut E| self.policy.fact_headers.read_explained(headers, explain);
-                (client, fact_sources::select(client.decision, own, sent, explain))
+                let (ip, decision) = resolve(peer, headers, &policy.client_ip_from, trusted, explain);
+                (ip, decision, policy.fact_headers.select(decision, own, headers, explain))
             }
-            Peer::Balancer(ip) => {
-                let client = ClientIp { ip: ip.to_canonical(), decision: Decision::Missing };
-                (client, fact_sources::only_own(own, explain))
-            }
+            Peer::Balancer(ip) => (ip.to_canonical(), Decision::Missing, own),
         };
         if facts.colo.is_none() {
             explain.add("colo", || {
-                let source = match (self.shared.node_colo.get(), self.policy.colo) {
+                let source = match (node_colo.get(), policy.colo) {
                     (Some(_), _) => "the label of this node (--colo-node-label)",
                     (None, Some(_)) => "--colo, or the zone of this node",
                     (None, None) => "no flag of this service has it",
                 };
                 source.to_owned()
             });
+            facts.colo = self.colo();
         }
-        let facts = ConnectionFacts { colo: facts.colo.or_else(|| self.colo()), ..facts };
-        ClientInfo { ip: client.ip, decision: client.decision, facts }
+        ClientInfo { ip, decision, facts }
     }
 
     /// Returns the policy that the flags define.
@@ -203,16 +214,16 @@ impl Edge {
 
     /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.
     pub fn colo(&self) -> Option<Iata> {
-        self.shared.node_colo.get().copied().or(self.policy.colo)
+        self.node_colo.get().copied().or(self.policy.colo)
     }
 
     /// Returns the trusted proxies, which discovery keeps current.
     pub fn trusted(&self) -> Arc<TrustedProxies> {
-        Arc::clone(&self.shared.trusted)
+        Arc::clone(&self.trusted)
     }
 
     /// Returns the status of discovery, for readiness and metrics.
     pub fn status(&self) -> watch::Receiver<DiscoveryStatus> {
-        self.shared.status.subscribe()
+        self.trusted.status.subscribe()
     }
 }

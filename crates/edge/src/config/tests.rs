@@ -1,6 +1,42 @@
 //! Tests which flags are rejected, with which messages, and the effect of valid flags.
 
+use clap::Parser;
+
 use super::*;
+
+#[derive(Parser)]
+struct Cli {
+    #[command(flatten)]
+    edge: EdgeArgs,
+}
+
+#[test]
+fn list_flags_accept_commas_and_repetition() {
+    let flags = [
+        "x",
+        "--trusted-proxies",
+        "10.0.0.0/8,192.0.2.1",
+        "--trusted-proxies",
+        "::1",
+        "--colo-map",
+        "a=FRA,b=AMS",
+        "--edge-rtt-unit",
+        "us",
+    ];
+    let edge = Cli::try_parse_from(flags).unwrap().edge;
+    assert_eq!(edge.trusted_proxies, ["10.0.0.0/8", "192.0.2.1", "::1"]);
+    assert_eq!(edge.colo_map, ["a=FRA", "b=AMS"]);
+    assert_eq!(edge.edge_rtt_unit, RttUnit::Us);
+}
+
+#[test]
+fn environment_variables_are_named_after_flags() {
+    let command = <Cli as clap::CommandFactory>::command();
+    for arg in command.get_arguments().filter(|arg| arg.get_id() != "help") {
+        let flag = arg.get_long().unwrap().replace('-', "_").to_uppercase();
+        assert_eq!(arg.get_env().and_then(|env| env.to_str()), Some(flag.as_str()));
+    }
+}
 
 fn policy(change: impl FnOnce(&mut EdgeArgs)) -> anyhow::Result<EdgePolicy> {
     let mut args = EdgeArgs::default();
@@ -65,9 +101,10 @@ fn insecure_flag_allows_trusting_every_address() {
 
 #[test]
 fn client_ip_source_is_peer_xff_or_header() {
-    let from = |text| ClientIpFrom::parse(text);
+    let from = client_ip_from;
     assert_eq!(from("peer").unwrap(), ClientIpFrom::Peer);
-    assert_eq!(from("header:CF-Connecting-IP").unwrap().to_string(), "header:cf-connecting-ip");
+    let header = ClientIpFrom::Header(HeaderName::from_static("cf-connecting-ip"));
+    assert_eq!(from("header:CF-Connecting-IP").unwrap(), header);
     for invalid in ["", "XFF", "header", "header:", "header:a b", "forwarded", "header:X_Real_IP"] {
         assert!(from(invalid).is_err(), "{invalid:?}");
     }
@@ -82,8 +119,7 @@ fn header_names_with_underscores_are_rejected() {
 
 #[test]
 fn service_requires_namespace_and_name() {
-    let service = ServiceRef::parse("ingress/envoy-public").unwrap();
-    assert_eq!(service.to_string(), "ingress/envoy-public");
+    assert_eq!(service("ingress/envoy-public").unwrap(), ("ingress".to_owned(), "envoy-public".to_owned()));
     for invalid in [
         "",
         "/",
@@ -96,7 +132,7 @@ fn service_requires_namespace_and_name() {
         "ns/a b",
         &format!("ns/{}", "a".repeat(64)),
     ] {
-        assert!(ServiceRef::parse(invalid).is_err(), "{invalid:?}");
+        assert!(service(invalid).is_err(), "{invalid:?}");
     }
 }
 
