@@ -1,6 +1,7 @@
 //! Rate-limits a repeated log line: one per interval, with the number of occurrences since the last one.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::mem::take;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The default of the minimum time between two log lines.
@@ -9,11 +10,9 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Counts occurrences of an event and decides when to log them.
 #[derive(Debug)]
 pub struct LogThrottle {
-    start: Instant,
     interval: Duration,
-    /// End of the current interval, in milliseconds since `start`.
-    suppressed_until: AtomicU64,
-    occurrences: AtomicU64,
+    /// When the next line is due, and the occurrences since the last one.
+    state: Mutex<(Option<Instant>, u64)>,
 }
 
 impl Default for LogThrottle {
@@ -24,27 +23,24 @@ impl Default for LogThrottle {
 
 impl LogThrottle {
     /// Allows one line per interval.
-    pub fn every(interval: Duration) -> Self {
-        let [suppressed_until, occurrences] = [AtomicU64::new(0), AtomicU64::new(0)];
-        Self { start: Instant::now(), interval, suppressed_until, occurrences }
+    pub const fn every(interval: Duration) -> Self {
+        Self { interval, state: Mutex::new((None, 0)) }
     }
 
     /// Counts one occurrence. Returns the number of occurrences since the last log line if a line is due now.
     pub fn allow(&self) -> Option<u64> {
-        self.allow_at(self.start.elapsed())
+        self.allow_at(Instant::now())
     }
 
-    fn allow_at(&self, now: Duration) -> Option<u64> {
-        self.occurrences.fetch_add(1, Relaxed);
-        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let until = self.suppressed_until.load(Relaxed);
-        if millis(now) < until {
+    fn allow_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (due, occurrences) = &mut *state;
+        *occurrences += 1;
+        if due.is_some_and(|due| now < due) {
             return None;
         }
-        // Only one of several concurrent callers logs.
-        let next = millis(now + self.interval);
-        self.suppressed_until.compare_exchange(until, next, Relaxed, Relaxed).ok()?;
-        Some(self.occurrences.swap(0, Relaxed))
+        *due = Some(now + self.interval);
+        Some(take(occurrences))
     }
 }
 
@@ -54,10 +50,11 @@ mod tests {
 
     #[test]
     fn repeated_occurrences_are_logged_once_per_interval() {
-        let throttle = LogThrottle::default();
-        assert_eq!(throttle.allow_at(Duration::from_secs(1)), Some(1));
-        assert_eq!(throttle.allow_at(Duration::from_secs(2)), None);
-        assert_eq!(throttle.allow_at(Duration::from_secs(10)), None);
-        assert_eq!(throttle.allow_at(Duration::from_secs(11)), Some(3));
+        let (throttle, start) = (LogThrottle::default(), Instant::now());
+        let allow_after = |seconds| throttle.allow_at(start + Duration::from_secs(seconds));
+        assert_eq!(allow_after(1), Some(1));
+        assert_eq!(allow_after(2), None);
+        assert_eq!(allow_after(10), None);
+        assert_eq!(allow_after(11), Some(3));
     }
 }

@@ -1,7 +1,6 @@
 //! Shows the progress of a long command: a bar if standard error is a terminal that supports it, else a line every 5 s.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,8 +20,7 @@ pub type WriteLine = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Progress {
     /// Hidden if lines are written instead, or nothing is shown.
     bar: ProgressBar,
-    /// `None` if nothing is shown.
-    write: Option<WriteLine>,
+    write: WriteLine,
     /// When the next line is due; `None` if no progress lines are written.
     next_line: Option<Instant>,
 }
@@ -33,23 +31,24 @@ impl Progress {
 
     /// Shows the progress on standard error. `template` is the form of the bar, with indicatif's placeholders.
     pub fn start(template: &str) -> Self {
+        let write: WriteLine = Arc::new(|line| eprintln!("{line}"));
         if ProgressDrawTarget::stderr().is_hidden() {
-            return Self::lines(Arc::new(|line| eprintln!("{line}")));
+            return Self::lines(write);
         }
         let bar = ProgressBar::no_length();
         bar.set_style(ProgressStyle::with_template(template).unwrap_or(ProgressStyle::default_bar()));
         bar.enable_steady_tick(TICK);
-        Self { bar, write: Some(Arc::new(|line| eprintln!("{line}"))), next_line: None }
+        Self { bar, write, next_line: None }
     }
 
     /// Passes lines to `write`.
     pub fn lines(write: WriteLine) -> Self {
-        Self { bar: ProgressBar::hidden(), write: Some(write), next_line: Some(Instant::now()) }
+        Self { bar: ProgressBar::hidden(), write, next_line: Some(Instant::now()) }
     }
 
     /// Shows nothing.
     pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), write: None, next_line: None }
+        Self::lines(Arc::new(|_| {}))
     }
 
     /// Delays the first progress line by 5 s. Does not affect the bar or [`Self::line`].
@@ -76,15 +75,7 @@ impl Progress {
 
     /// Writes a line, above the bar if there is one.
     pub fn line(&self, text: &str) {
-        if let Some(write) = &self.write {
-            self.bar.suspend(|| write(text));
-        }
-    }
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Progress").field("position", &self.bar.position()).finish_non_exhaustive()
+        self.bar.suspend(|| (self.write)(text));
     }
 }
 

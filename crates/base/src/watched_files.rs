@@ -35,7 +35,7 @@ struct State<E> {
     present: bool,
     /// `None` if the files must be read at the next check.
     stamps: Option<Vec<Stamp>>,
-    /// Whether a file was fresh when it was read (see `Stamp::is_fresh`). If so, the next check reads the files again even
+    /// Whether a file was fresh when it was read (see [`is_fresh`]). If so, the next check reads the files again even
     /// if their stamps are the same.
     recheck: bool,
     /// Hash of the contents that `value` was loaded from.
@@ -122,7 +122,7 @@ impl<T, E: Display + From<io::Error>> WatchedFiles<T, E> {
         if same_stamps && !state.recheck {
             return FileCheck::Unchanged;
         }
-        state.recheck = stamps.iter().any(|stamp| stamp.is_fresh(SystemTime::now()));
+        state.recheck = stamps.iter().any(is_fresh);
         // The file in the log. A key next to a certificate has no line of its own.
         let file = self.path().display();
         let hash = self.content_hash();
@@ -172,7 +172,7 @@ impl<T, E: Display + From<io::Error>> WatchedFiles<T, E> {
     }
 
     fn stamps(&self) -> io::Result<Vec<Stamp>> {
-        self.paths.iter().map(|path| Stamp::of(path).map_err(|error| self.with_path(path, error))).collect()
+        self.paths.iter().map(|path| stamp(path).map_err(|error| self.with_path(path, error))).collect()
     }
 
     /// Detects changed contents. Not cryptographic. Reads in small parts, so that a file with the same content needs no
@@ -238,35 +238,22 @@ fn too_large(limit: u64) -> io::Error {
     io::Error::other(format!("it is larger than {limit} bytes"))
 }
 
-/// File metadata from `stat`. If any part differs, the file must be read again: a link to another file has another inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-    changed: (i64, i64),
+/// File metadata from `stat`: device, inode, size, and the times of the last change of the content and of the metadata, each
+/// with nanoseconds. If any part differs, the file must be read again: a link to another file has another inode.
+type Stamp = (u64, u64, u64, [i64; 4]);
+
+fn stamp(path: &Path) -> io::Result<Stamp> {
+    let meta = metadata(path)?;
+    let times = [meta.mtime(), meta.mtime_nsec(), meta.ctime(), meta.ctime_nsec()];
+    Ok((meta.dev(), meta.ino(), meta.size(), times))
 }
 
-impl Stamp {
-    fn of(path: &Path) -> io::Result<Self> {
-        let meta = metadata(path)?;
-        Ok(Self {
-            device: meta.dev(),
-            inode: meta.ino(),
-            size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
-            changed: (meta.ctime(), meta.ctime_nsec()),
-        })
-    }
-
-    /// Whether the file was changed in the last 2 s. File times have a resolution of some milliseconds, so another write
-    /// could leave the same stamp.
-    fn is_fresh(&self, now: SystemTime) -> bool {
-        let seconds = u64::try_from(self.changed.0.max(self.modified.0)).unwrap_or(0);
-        let changed = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        now.duration_since(changed).is_ok_and(|age| age < Duration::from_secs(2))
-    }
+/// Whether the file was changed in the last 2 s. File times have a resolution of some milliseconds, so another write
+/// could leave the same stamp.
+fn is_fresh((.., [modified, _, changed, _]): &Stamp) -> bool {
+    let seconds = u64::try_from(*modified.max(changed)).unwrap_or(0);
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    last.elapsed().is_ok_and(|age| age < Duration::from_secs(2))
 }
 
 #[cfg(test)]
