@@ -1,6 +1,7 @@
 //! The parts that every service needs: telemetry, lifecycle, readiness and the serving flags.
 
 use std::{
+    future::pending,
     net::SocketAddr,
     sync::Arc,
     thread,
@@ -110,39 +111,32 @@ impl Kit {
         let (bound, result) = oneshot::channel();
         let (start, started) = oneshot::channel();
         let kit = self.clone();
-        thread::Builder::new()
-            .name("admin".into())
-            .spawn(move || kit.run_admin(addr, bound, started))
-            .context("can't start the admin thread")?;
+        let run = move || match Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(kit.run_admin(addr, bound, started)),
+            Err(error) => drop(bound.send(Err(error.into()))),
+        };
+        thread::Builder::new().name("admin".into()).spawn(run).context("can't start the admin thread")?;
         let addr = result.await.context("the admin thread has exited")??;
         Ok(AdminServer { addr, start })
     }
 
-    fn run_admin(
+    async fn run_admin(
         self,
         addr: SocketAddr,
         bound: oneshot::Sender<anyhow::Result<SocketAddr>>,
         started: oneshot::Receiver<()>,
     ) {
-        let runtime = match Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return drop(bound.send(Err(error.into()))),
+        let args = ServeArgs { max_connections: ADMIN_CONNECTIONS, ..self.serve.clone() };
+        let server = match Server::bind("admin", addr, &args).await {
+            Ok(server) => server.errors(responder("/", &HeaderMap::new())),
+            Err(error) => return drop(bound.send(Err(error))),
         };
-        runtime.block_on(async {
-            let args = ServeArgs { max_connections: ADMIN_CONNECTIONS, ..self.serve.clone() };
-            match Server::bind("admin", addr, &args).await {
-                Ok(server) => {
-                    let server = server.errors(responder("/", &HeaderMap::new()));
-                    let _ = bound.send(Ok(server.local_addr()));
-                    let Ok(()) = started.await else { return };
-                    let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
-                    // A separate lifecycle that never shuts down: probes must work while the other ports shut down.
-                    let serving = server.serve(endpoint, Lifecycle::new(&args));
-                    self.tasks.watch("admin server", serving).await;
-                }
-                Err(error) => drop(bound.send(Err(error))),
-            }
-        });
+        let _ = bound.send(Ok(server.local_addr()));
+        let Ok(()) = started.await else { return };
+        let endpoint = admin::endpoint(&self.readiness, &self.telemetry).boxed();
+        // A separate lifecycle that never shuts down: probes must work while the other ports shut down.
+        let serving = server.serve(endpoint, Lifecycle::new(&args));
+        self.tasks.watch("admin server", serving).await;
     }
 
     /// Returns the background task of a readiness condition that is met once `reached` returns. Until then, `reached`
@@ -156,8 +150,12 @@ impl Kit {
     ) -> impl Future<Output = ()> + use<F, R> {
         let condition = self.readiness.condition(condition);
         let reached = reached(condition.clone());
-        let detail = "reached at start (the check `store` of quota-svc shows the current state)";
-        self.tasks.watch("store condition", condition.latch(reached, detail))
+        self.tasks.watch("store condition", async move {
+            reached.await;
+            condition.set_ready("reached at start (the check `store` of quota-svc shows the current state)");
+            // A background task that ends counts as failed.
+            pending::<()>().await;
+        })
     }
 
     /// Publishes the numbers of a port's connections.
@@ -189,26 +187,22 @@ impl Kit {
         tls: &Tls,
         condition: &'static str,
     ) -> impl Future<Output = ()> + use<> {
-        self.publish_expirations(tls.clone());
-        let condition = self.readiness.condition(condition);
-        let reload = tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, move |state| condition.set(state));
-        self.tasks.watch("certificate reload", reload)
-    }
-
-    fn publish_expirations(&self, tls: Tls) {
+        let (condition, published) = (self.readiness.condition(condition), tls.clone());
         self.telemetry
             .meter()
             .i64_observable_gauge("tls_certificate_expiry_timestamp")
             .with_unit("s")
             .with_description("When a certificate in use expires, as Unix time")
             .with_callback(move |gauge| {
-                for (certificate, expires) in tls.expirations() {
+                for (certificate, expires) in published.expirations() {
                     let since_epoch = expires.duration_since(UNIX_EPOCH).unwrap_or_default();
                     let seconds = i64::try_from(since_epoch.as_secs()).unwrap_or(i64::MAX);
                     gauge.observe(seconds, &[KeyValue::new("certificate", certificate)]);
                 }
             })
             .build();
+        let reload = tls.clone().follow_files(CERTIFICATE_CHECK_INTERVAL, move |state| condition.set(state));
+        self.tasks.watch("certificate reload", reload)
     }
 
     /// Exports the remaining telemetry. Call it last before the process exits. Returns an error if the reason for the

@@ -90,14 +90,6 @@ impl Condition {
         }
     }
 
-    /// Waits for `reached`, then marks the condition as met for good. Never returns, because a background task that
-    /// ends counts as failed.
-    pub async fn latch(self, reached: impl Future<Output = ()>, detail: &str) {
-        reached.await;
-        self.set_ready(detail);
-        std::future::pending().await
-    }
-
     /// Marks the condition as met, or as not met for this reason.
     pub fn set(&self, state: Result<String, String>) {
         let ready = state.is_ok();

@@ -5,10 +5,19 @@ use std::{future::Future, thread, time::Duration};
 use anyhow::Context;
 use base::huge_pages::set_huge_pages;
 use http_server::ServeArgs;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
 
 /// Maximum time that leftover blocking tasks, such as a hanging DNS lookup, can delay the exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Maximum I/O events per poll of a single-threaded runtime. Without this limit, it read 64 requests before it charged
+/// the first, and then was idle until their charges completed. With the limit, it handles some requests while others
+/// are being charged (measurements: docs/decisions.md).
+const MAX_IO_EVENTS: usize = 32;
+
+/// How long a thread for blocking tasks waits for its next one. Shorter than the intervals of periodic tasks, because
+/// mimalloc returns memory that a thread has freed, such as a replaced geo database, to the system when the thread ends.
+const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// Runs `main` to completion on a runtime with `args.workers` threads.
 pub fn run<F>(args: &ServeArgs, main: F) -> anyhow::Result<()>
@@ -18,7 +27,13 @@ where
     set_huge_pages(false);
     install_crypto_provider();
     let workers = if args.workers == 0 { default_workers(available_cpus()) } else { args.workers };
-    let runtime = build(workers).context("can't start the runtime")?;
+    // Requests are cheaper without handoffs between threads.
+    let mut builder = if workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
+    if workers == 1 {
+        builder.max_io_events_per_tick(MAX_IO_EVENTS);
+    }
+    let builder = builder.worker_threads(workers).enable_all().thread_keep_alive(BLOCKING_KEEP_ALIVE);
+    let runtime = builder.build().context("can't start the runtime")?;
     let result = runtime.block_on(main);
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     result
@@ -41,24 +56,6 @@ pub fn available_cpus() -> usize {
 /// second CPU busy. With a second worker, a request took a third more CPU time, because of handoffs between threads.
 fn default_workers(cpus: usize) -> usize {
     if cpus > 2 { cpus } else { 1 }
-}
-
-/// Maximum I/O events per poll of a single-threaded runtime. Without this limit, it read 64 requests before it charged
-/// the first, and then was idle until their charges completed. With the limit, it handles some requests while others
-/// are being charged (measurements: docs/decisions.md).
-const MAX_IO_EVENTS: usize = 32;
-
-/// How long a thread for blocking tasks waits for its next one. Shorter than the intervals of periodic tasks, because
-/// mimalloc returns memory that a thread has freed, such as a replaced geo database, to the system when the thread ends.
-const BLOCKING_KEEP_ALIVE: Duration = Duration::from_secs(1);
-
-fn build(workers: usize) -> std::io::Result<Runtime> {
-    // Requests are cheaper without handoffs between threads.
-    let mut builder = if workers == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
-    if workers == 1 {
-        builder.max_io_events_per_tick(MAX_IO_EVENTS);
-    }
-    builder.worker_threads(workers).enable_all().thread_keep_alive(BLOCKING_KEEP_ALIVE).build()
 }
 
 #[cfg(test)]

@@ -1,19 +1,21 @@
-//! Logs, metrics and traces of the process.
+//! Logs, metrics and traces of the process, and their export to an OpenTelemetry collector, if the standard variables
+//! configure one.
 
 mod logs;
-mod otlp;
 mod propagation;
 
-use std::{sync::mpsc, thread, time::Duration};
+use std::{env, sync::mpsc, thread, time::Duration};
 
 use anyhow::Context;
 use opentelemetry::{
     KeyValue,
     metrics::{Meter, MeterProvider},
 };
+use opentelemetry_otlp::{MetricExporter, SpanExporter};
 use opentelemetry_sdk::{
     Resource,
     metrics::{MeterProviderBuilder, SdkMeterProvider},
+    resource::{EnvResourceDetector, TelemetryResourceDetector},
     trace::SdkTracerProvider,
 };
 use prometheus::{Registry, TextEncoder};
@@ -22,8 +24,8 @@ use crate::{build_info, flags::TelemetryArgs};
 
 pub(crate) use logs::with_request_id;
 pub use logs::{current_request_id, enter_request};
-pub(crate) use propagation::extract_links;
-pub use propagation::{extract_context, inject_context};
+pub use propagation::inject_context;
+pub(crate) use propagation::{extract_context, extract_links};
 
 /// Maximum time that an unresponsive collector can delay the exit.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -49,14 +51,22 @@ pub fn start_log(service: &'static str, args: &TelemetryArgs) -> anyhow::Result<
 impl Telemetry {
     /// Starts metrics, logging to standard error and the exports that the standard `OTEL_…` variables enable.
     ///
-    /// Call it once per process: the subscriber and the propagator are global.
+    /// Call it once per process: the subscriber is global.
     pub fn start(service: &'static str, args: &TelemetryArgs) -> anyhow::Result<Self> {
-        let resource = otlp::resource(service);
-        let traces = otlp::traces(resource.clone())?;
+        let invalid = "can't create the OTLP exporter; check the OTEL_… variables";
+        let resource = resource(service);
+        let (mut traces, mut meters) = (None, SdkMeterProvider::builder());
+        if is_exported("TRACES") {
+            let exporter = SpanExporter::builder().with_http().build().context(invalid)?;
+            let provider = SdkTracerProvider::builder().with_resource(resource.clone());
+            traces = Some(provider.with_batch_exporter(exporter).build());
+        }
         logs::install(service, args, traces.as_ref())?;
-        propagation::install();
-        let builder = otlp::metrics(SdkMeterProvider::builder())?;
-        Self::build(service, builder, resource, traces)
+        if is_exported("METRICS") {
+            let exporter = MetricExporter::builder().with_http().build().context(invalid)?;
+            meters = meters.with_periodic_exporter(exporter);
+        }
+        Self::build(service, meters, resource, traces)
     }
 
     /// Creates telemetry without log, export and global state.
@@ -116,6 +126,30 @@ impl Telemetry {
             tracing::warn!("could not export telemetry in time");
         }
     }
+}
+
+/// Identifies this service. A name or version in `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` takes precedence over
+/// our own.
+fn resource(service: &'static str) -> Resource {
+    let (name, version) = ("service.name", "service.version");
+    let own = [KeyValue::new(name, service), KeyValue::new(version, build_info::VERSION)];
+    let configured_name = env::var("OTEL_SERVICE_NAME").ok().filter(|name| !name.is_empty());
+    Resource::builder_empty()
+        .with_attributes(own)
+        .with_detector(Box::new(TelemetryResourceDetector))
+        .with_detector(Box::new(EnvResourceDetector::new()))
+        .with_attributes(configured_name.map(|configured| KeyValue::new(name, configured)))
+        .build()
+}
+
+/// Returns whether the standard variables enable the export of a signal: `TRACES` or `METRICS`.
+fn is_exported(signal: &str) -> bool {
+    let variable = |name: &str| env::var(name).unwrap_or_default();
+    let has_endpoint = ["OTEL_EXPORTER_OTLP_ENDPOINT", &format!("OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")]
+        .iter()
+        .any(|name| !variable(name).is_empty());
+    let is_disabled = variable("OTEL_SDK_DISABLED").eq_ignore_ascii_case("true");
+    has_endpoint && !is_disabled && !variable(&format!("OTEL_{signal}_EXPORTER")).eq_ignore_ascii_case("none")
 }
 
 fn publish_build(meter: &Meter, service: &'static str) {

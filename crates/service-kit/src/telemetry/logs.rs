@@ -3,13 +3,13 @@
 use std::{future::Future, io};
 
 use anyhow::Context;
-use futures_util::future::Either;
 use http_server::RequestId;
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::{
-    Layer, Registry, filter,
+    Layer, Registry,
+    filter::Targets,
     fmt::{
         self, FmtContext, FormatEvent, FormatFields,
         format::{JsonFields, Writer},
@@ -98,28 +98,24 @@ fn span_layer(service: &'static str, traces: &SdkTracerProvider) -> BoxLayer {
         .with_location(false)
         .with_threads(false)
         .with_target(false)
-        .with_filter(filter::filter_fn(|meta| meta.is_span() && meta.target() == SPAN_TARGET))
-        .with_filter(filter::LevelFilter::from_level(Level::TRACE))
+        .with_filter(Targets::new().with_target(SPAN_TARGET, Level::TRACE))
         .boxed()
 }
 
 tokio::task_local! {
     // The ID that log lines about a request have. Ambient, like a span, because any code may log; a span would cost every
     // request as much as all of its log lines, of which most requests have none. Handlers take the ID from the request.
-    static CURRENT: RequestId;
+    static CURRENT: Option<RequestId>;
 }
 
 /// The ID of the request on whose behalf the current task works.
 pub fn current_request_id() -> Option<RequestId> {
-    CURRENT.try_with(Clone::clone).ok()
+    CURRENT.try_with(Clone::clone).ok().flatten()
 }
 
 /// Calls a function on behalf of a request, for example on a thread for blocking work.
 pub fn enter_request<R>(id: Option<RequestId>, call: impl FnOnce() -> R) -> R {
-    match id {
-        Some(id) => CURRENT.sync_scope(id, call),
-        None => call(),
-    }
+    CURRENT.sync_scope(id, call)
 }
 
 /// Begins to handle a request: also the part of an endpoint before its future is part of it.
@@ -128,10 +124,7 @@ pub(crate) fn with_request_id<F: Future>(
     call: impl FnOnce() -> F,
 ) -> impl Future<Output = F::Output> {
     let handling = enter_request(id.clone(), call);
-    match id {
-        Some(id) => Either::Left(CURRENT.scope(id, handling)),
-        None => Either::Right(handling),
-    }
+    CURRENT.scope(id, handling)
 }
 
 #[cfg(test)]

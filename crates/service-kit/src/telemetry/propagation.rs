@@ -3,29 +3,19 @@
 use std::collections::HashMap;
 
 use http::{HeaderMap, HeaderName};
-use opentelemetry::trace::{SpanContext, TraceContextExt, TraceState};
-use opentelemetry::{Context, global};
-use opentelemetry_http::{HeaderExtractor, HeaderInjector};
+use opentelemetry::Context;
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry::trace::{SpanContext, TraceContextExt};
+use opentelemetry_http::HeaderInjector;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// Installs the W3C propagator (`traceparent`) globally.
-pub(super) fn install() {
-    global::set_text_map_propagator(TraceContextPropagator::new());
-}
-
 /// The parent context of a request, without `tracestate`, which contains text from the client and would be exported
 /// with every span.
-pub fn extract_context(headers: &HeaderMap) -> Context {
-    let context = global::get_text_map_propagator(|propagator| propagator.extract(&HeaderExtractor(headers)));
-    let parent = context.span().span_context().clone();
-    if !parent.is_valid() {
-        return context;
-    }
-    let (trace, span, flags) = (parent.trace_id(), parent.span_id(), parent.trace_flags());
-    let stripped = SpanContext::new(trace, span, flags, parent.is_remote(), TraceState::default());
-    context.with_remote_span_context(stripped)
+pub(crate) fn extract_context(headers: &HeaderMap) -> Context {
+    let parent = headers.get("traceparent").and_then(|value| parse(value.to_str().ok()?));
+    parent.map_or_else(Context::new, |span| Context::new().with_remote_span_context(span))
 }
 
 /// The spans that a header names: values in the format of `traceparent`, separated by commas. Skips invalid ones.
@@ -39,7 +29,7 @@ pub(crate) fn extract_links(headers: &HeaderMap, name: &HeaderName) -> Vec<SpanC
 /// Parses the format of `traceparent`.
 fn parse(traceparent: &str) -> Option<SpanContext> {
     let carrier = HashMap::from([("traceparent".to_owned(), traceparent.trim().to_owned())]);
-    let context = global::get_text_map_propagator(|propagator| propagator.extract(&carrier));
+    let context = TraceContextPropagator::new().extract_with_context(&Context::new(), &carrier);
     let span = context.span().span_context().clone();
     span.is_valid().then_some(span)
 }
@@ -51,10 +41,7 @@ pub fn inject_context(headers: &mut HeaderMap) {
     if span.is_disabled() {
         return;
     }
-    let context = span.context();
-    global::get_text_map_propagator(|propagator| {
-        propagator.inject_context(&context, &mut HeaderInjector(headers));
-    });
+    TraceContextPropagator::new().inject_context(&span.context(), &mut HeaderInjector(headers));
 }
 
 #[cfg(test)]
@@ -63,7 +50,6 @@ mod tests {
 
     #[test]
     fn links_are_the_valid_spans_of_the_header() {
-        install();
         let name = HeaderName::from_static("x-links");
         let (first, second) = ("4bf92f3577b34da6a3ce929d0e0e4736", "0af7651916cd43dd8448eb211c80319c");
         let value = format!("00-{first}-00f067aa0ba902b7-01, nonsense,,00-{second}-b7ad6b7169203331-01");
