@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// IATA code of a data center: exactly three capital letters.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Iata([u8; 3]);
 
 impl Iata {
@@ -36,12 +36,6 @@ impl fmt::Display for Iata {
     }
 }
 
-impl fmt::Debug for Iata {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 /// IATA codes by zone or region.
 pub(crate) type ColoMap = BTreeMap<String, Iata>;
 
@@ -53,12 +47,6 @@ pub(crate) fn colo_of_zone(map: &ColoMap, zone: &str) -> Option<Iata> {
     let dashed = zone.rsplit_once('-').map(|(region, _)| region);
     let names = [Some(zone), aws, dashed];
     names.into_iter().flatten().find_map(|name| map.get(name)).copied()
-}
-
-/// Looks up the value of a node label: a zone in the map, or an IATA code.
-#[cfg(feature = "kubernetes")]
-pub(crate) fn colo_of_label(map: &ColoMap, value: &str) -> Option<Iata> {
-    colo_of_zone(map, value).or_else(|| Iata::parse(value.as_bytes()))
 }
 
 #[cfg(test)]
@@ -113,10 +101,6 @@ mod tests {
         }
         for zone in ["", "eu-central-10", "eu-central-1-extra-a", "us-east-1a"] {
             assert_eq!(colo_of_zone(&map, zone), None, "{zone}");
-        }
-        #[cfg(feature = "kubernetes")]
-        for (label, want) in [("TXL", code("TXL")), ("eu-central-1a", code("FRA")), ("somewhere", None)] {
-            assert_eq!(colo_of_label(&map, label), want, "{label}");
         }
     }
 }

@@ -58,7 +58,7 @@ pub struct EdgeArgs {
     #[arg(long, env, value_name = "NAME", default_value = "X-Edge-Colo")]
     pub edge_colo_header: String,
 
-    /// IATA code of this data center, if no header, node label or zone provides one
+    /// IATA code of this data center, if no header or zone provides one
     #[arg(long, env, value_name = "IATA")]
     pub colo: Option<String>,
 
@@ -69,14 +69,6 @@ pub struct EdgeArgs {
     /// Zone of the node this process runs on (topology.kubernetes.io/zone)
     #[arg(long, env, value_name = "ZONE")]
     pub node_zone: Option<String>,
-
-    /// Kubernetes node label whose value is an IATA code or a zone in --colo-map. Requires --node-name
-    #[arg(long, env, value_name = "LABEL")]
-    pub colo_node_label: Option<String>,
-
-    /// Name of the node this process runs on, for --colo-node-label
-    #[arg(long, env, value_name = "NODE")]
-    pub node_name: Option<String>,
 }
 
 base::default_from_flags!(EdgeArgs);
@@ -89,13 +81,8 @@ pub struct EdgePolicy {
     pub(crate) discover: Option<(String, String)>,
     pub(crate) client_ip_from: ClientIpFrom,
     pub(crate) fact_headers: FactHeaders,
-    #[cfg_attr(not(feature = "kubernetes"), expect(dead_code, reason = "only the node's label needs it"))]
-    pub(crate) colo_map: ColoMap,
-    /// Data center (IATA code) of this process: from the node's zone, else from `--colo`. The node label in
-    /// `--colo-node-label` replaces it once it is read.
+    /// Data center (IATA code) of this process: from the node's zone, else from `--colo`.
     pub(crate) colo: Option<Iata>,
-    /// `--node-name` and `--colo-node-label`.
-    pub(crate) node_label: Option<(String, String)>,
 }
 
 impl EdgePolicy {
@@ -115,21 +102,12 @@ impl EdgePolicy {
             rtt: rtt.collect::<Result<_, _>>()?,
             rtt_unit: args.edge_rtt_unit,
         };
-        let node_label = match (non_empty(&args.node_name), non_empty(&args.colo_node_label)) {
-            (_, None) => None,
-            (Some(node), Some(label)) => Some((node.to_owned(), label.to_owned())),
-            (None, Some(_)) => {
-                bail!("--colo-node-label requires --node-name (in Kubernetes: fieldRef spec.nodeName)")
-            }
-        };
         Ok(Self {
             networks: networks(args)?,
             discover: non_empty(&args.discover_proxies).map(service).transpose()?,
             client_ip_from: client_ip_from(&args.client_ip_from)?,
             fact_headers,
-            colo_map,
             colo: zone_colo.or(colo),
-            node_label,
         })
     }
 
@@ -141,11 +119,6 @@ impl EdgePolicy {
             ClientIpFrom::Header(header) => name == header,
         };
         is_address || self.fact_headers.contain(name)
-    }
-
-    /// Returns whether the Kubernetes API is required.
-    pub(crate) fn needs_kube(&self) -> bool {
-        self.discover.is_some() || self.node_label.is_some()
     }
 }
 
@@ -249,11 +222,7 @@ impl fmt::Display for EdgePolicy {
             write!(f, "trusted proxies: {list}; client IP from {from}; ")?;
             write!(f, "facts from {protocol}, {version}, {cipher}, {rtt}{colo}")?;
         }
-        match &self.node_label {
-            Some((_, label)) => write!(f, "; colo from node label {label}, until then ")?,
-            None => f.write_str("; colo ")?,
-        }
-        f.write_str(self.colo.as_ref().map_or("unknown", Iata::as_str))
+        write!(f, "; colo {}", self.colo.as_ref().map_or("unknown", Iata::as_str))
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`Edge`]: returns the client's address, connection facts and colo for each request.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 #[cfg(feature = "kubernetes")]
 use std::time::Duration;
 
@@ -12,7 +12,6 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client_ip::{Decision, parse_entry, resolve};
-use crate::colo::Iata;
 use crate::config::{EdgeArgs, EdgePolicy};
 use crate::explain::{Explained, Explanation, join};
 use crate::facts::ConnectionFacts;
@@ -51,41 +50,38 @@ pub struct ClientInfo<'h> {
     pub facts: ConnectionFacts<'h>,
 }
 
-/// Identifies the clients of a running service according to its edge policy. Dropping it ends its background tasks.
+/// Identifies the clients of a running service according to its edge policy. Dropping it ends discovery.
 #[derive(Debug)]
 pub struct Edge {
     policy: EdgePolicy,
     trusted: Arc<TrustedProxies>,
-    /// From the node's label.
-    node_colo: Arc<OnceLock<Iata>>,
-    /// Read from Kubernetes.
-    _tasks: JoinSet<()>,
+    _discovery: JoinSet<()>,
 }
 
 impl Edge {
-    /// Checks the flags and, if they require it, starts reading from Kubernetes. An unreachable Kubernetes API is not an
-    /// error: see [`Edge::status`].
+    /// Checks the flags and, if they require it, starts discovery. An unreachable Kubernetes API is not an error: see
+    /// [`Edge::status`].
     pub async fn start(args: &EdgeArgs) -> anyhow::Result<Self> {
         let policy = EdgePolicy::from_args(args)?;
         tracing::info!(%policy, "edge policy");
-        if !policy.needs_kube() {
+        if policy.discover.is_none() {
             return Ok(Self::new(policy));
         }
         #[cfg(feature = "kubernetes")]
         {
-            let retry = || -> Box<dyn Backoff> { Box::new(DefaultBackoff::default()) };
+            let retry = Box::new(DefaultBackoff::default());
             Ok(Self::with_client(policy, kubernetes::client().await?, REMOVAL_GRACE, retry))
         }
         #[cfg(not(feature = "kubernetes"))]
         anyhow::bail!(
-            "--discover-proxies and --colo-node-label require Kubernetes support, but this program was built without it"
+            "--discover-proxies requires Kubernetes support, but this program was built without it"
         );
     }
 
-    /// Reads nothing from Kubernetes.
+    /// Does not start discovery.
     fn new(policy: EdgePolicy) -> Self {
         let trusted = Arc::new(TrustedProxies::new(policy.networks.iter().copied()));
-        Self { policy, trusted, node_colo: Arc::default(), _tasks: JoinSet::new() }
+        Self { policy, trusted, _discovery: JoinSet::new() }
     }
 
     /// Like [`Edge::start`], with a given Kubernetes client, removal grace and retry delays.
@@ -94,25 +90,15 @@ impl Edge {
         policy: EdgePolicy,
         client: kube::Client,
         removal_grace: Duration,
-        retry: impl Fn() -> Box<dyn Backoff>,
+        retry: Box<dyn Backoff>,
     ) -> Self {
         let mut edge = Self::new(policy);
-        let (policy, trusted, tasks) = (&edge.policy, &edge.trusted, &mut edge._tasks);
-        if let Some(service) = policy.discover.clone() {
+        if let Some(service) = edge.policy.discover.clone() {
+            let trusted = edge.trusted.clone();
             trusted.status.send_replace(DiscoveryStatus::Waiting);
-            let discover = kubernetes::discover_proxies(
-                client.clone(),
-                service,
-                trusted.clone(),
-                removal_grace,
-                retry(),
-            );
-            tasks.spawn(kubernetes::notice_panic(trusted.clone(), discover));
-        }
-        if let Some((node, label)) = policy.node_label.clone() {
-            let (colo, map) = (edge.node_colo.clone(), policy.colo_map.clone());
-            let read = kubernetes::read_node_colo(client, node, label, map, colo, retry());
-            tasks.spawn(kubernetes::notice_panic(trusted.clone(), read));
+            let discover =
+                kubernetes::discover_proxies(client, service, trusted.clone(), removal_grace, retry);
+            edge._discovery.spawn(kubernetes::notice_panic(trusted, discover));
         }
         edge
     }
@@ -175,7 +161,7 @@ impl Edge {
         own: ConnectionFacts<'h>,
         explain: &mut Explanation,
     ) -> ClientInfo<'h> {
-        let Self { policy, trusted, node_colo, .. } = self;
+        let Self { policy, trusted, .. } = self;
         let (ip, decision, mut facts) = match peer {
             Peer::Address(peer) => {
                 let (ip, decision) = resolve(peer, headers, &policy.client_ip_from, trusted, explain);
@@ -185,14 +171,13 @@ impl Edge {
         };
         if facts.colo.is_none() {
             explain.add("colo", || {
-                let source = match (node_colo.get(), policy.colo) {
-                    (Some(_), _) => "the label of this node (--colo-node-label)",
-                    (None, Some(_)) => "--colo, or the zone of this node",
-                    (None, None) => "no flag of this service has it",
+                let source = match policy.colo {
+                    Some(_) => "--colo, or the zone of this node",
+                    None => "no flag of this service has it",
                 };
                 source.to_owned()
             });
-            facts.colo = self.colo();
+            facts.colo = policy.colo;
         }
         ClientInfo { ip, decision, facts }
     }
@@ -210,11 +195,6 @@ impl Edge {
              trusted proxies, and all other connections are closed"
         );
         Ok(())
-    }
-
-    /// Returns the colo of this process: from the node's label, else from the node's zone, else `--colo`.
-    pub fn colo(&self) -> Option<Iata> {
-        self.node_colo.get().copied().or(self.policy.colo)
     }
 
     /// Returns the trusted proxies, which discovery keeps current.

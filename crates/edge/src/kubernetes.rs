@@ -1,26 +1,22 @@
-//! Reads from Kubernetes: the trusted proxies of a Service, and the label of the node that has the colo.
-//!
-//! Discovery watches the EndpointSlices of the Service and trusts exactly its pods instead of a whole network.
+//! Discovery: watches the EndpointSlices of a Service and trusts exactly its pods instead of a whole network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures_util::FutureExt;
 use futures_util::future::{pending, ready};
 use futures_util::stream::{BoxStream, StreamExt, once};
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, Client};
 use tokio::time::{sleep, sleep_until};
 
-use crate::colo::{ColoMap, Iata, colo_of_label};
 use crate::trusted::{DiscoveryStatus, TrustedProxies};
 
 /// Read timeout of a connection. Longer than a watch, so that it ends only connections that hang.
@@ -35,9 +31,9 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 /// Creates a Kubernetes client from the kubeconfig, if there is one, else from the pod's service account.
 pub(crate) async fn client() -> anyhow::Result<Client> {
     client_from(
-        kube::Config::infer().await.context(
-            "no Kubernetes configuration found; --discover-proxies and --colo-node-label require one",
-        )?,
+        kube::Config::infer()
+            .await
+            .context("no Kubernetes configuration found; --discover-proxies requires one")?,
     )
 }
 
@@ -50,44 +46,11 @@ pub fn client_from(mut config: kube::Config) -> anyhow::Result<Client> {
     Client::try_from(config).context("can't create the Kubernetes client")
 }
 
-/// Runs a task. If it panics, the process is not ready until it is restarted.
-pub(crate) async fn notice_panic(trusted: Arc<TrustedProxies>, task: impl Future<Output = ()>) {
-    if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-        tracing::error!("reading from Kubernetes panicked; not ready until a restart");
+/// Runs discovery. If it panics, the process is not ready until it is restarted.
+pub(crate) async fn notice_panic(trusted: Arc<TrustedProxies>, discovery: impl Future<Output = ()>) {
+    if AssertUnwindSafe(discovery).catch_unwind().await.is_err() {
+        tracing::error!("proxy discovery panicked; not ready until a restart");
         trusted.status.send_replace(DiscoveryStatus::Waiting);
-    }
-}
-
-/// Sets the colo from a node's label; retries until the label could be read. After that, it is not read again: a node's
-/// colo does not change.
-pub(crate) async fn read_node_colo(
-    client: Client,
-    node: String,
-    label: String,
-    map: ColoMap,
-    colo: Arc<OnceLock<Iata>>,
-    mut retry: Box<dyn Backoff>,
-) {
-    let (nodes, mut warned) = (Api::<Node>::all(client), false);
-    let node = loop {
-        match nodes.get_metadata(&node).await {
-            Ok(node) => break node,
-            Err(error) if !warned => {
-                tracing::warn!(node, label, cause = %error, "can't read the node's label; retrying");
-                warned = true;
-            }
-            Err(_) => {}
-        }
-        sleep(retry.next().unwrap_or(MAX_RETRY_DELAY)).await;
-    };
-    let value = node.labels().get(&label).map(String::as_str);
-    match value.and_then(|value| colo_of_label(&map, value)) {
-        Some(found) => {
-            tracing::info!(label, colo = %found, "colo read from the node's label");
-            // Can't fail: only this task sets it, once.
-            let _ = colo.set(found);
-        }
-        None => tracing::warn!(label, value, "no colo found for the node's label"),
     }
 }
 

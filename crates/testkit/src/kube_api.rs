@@ -204,16 +204,6 @@ impl KubeApi {
         self.list("1", &[]);
     }
 
-    /// Adds a node and makes the API respond normally, with an empty list of slices.
-    pub fn node(&self, name: &str, labels: &[(&str, &str)]) {
-        let labels: HashMap<_, _> = labels.iter().copied().collect();
-        let node = json!({
-            "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
-            "metadata": {"name": name, "labels": labels},
-        });
-        self.put(&format!("/api/v1/nodes/{name}"), node);
-    }
-
     /// Waits until `count` more requests have failed.
     pub async fn wait_for_failures(&self, count: usize) {
         let mut failures = self.failures.subscribe();

@@ -1,8 +1,8 @@
 {{/* Edge settings: the selected profile with the user's overrides, and the resulting flags. */}}
 
-{{/* The effective profile, as YAML: .namespace .service .discover .kube .className .clientIPFrom .rttUnit .trusted .headers
-.routes .unsupported .drainSeconds. `discover` is the Service to watch (NAMESPACE/NAME), `trusted` the CIDRs of trusted proxies, and `kube`
-whether the services need the Kubernetes API. */}}
+{{/* The effective profile, as YAML: .namespace .service .discover .className .clientIPFrom .rttUnit .trusted .headers
+.routes .unsupported .drainSeconds. `discover` is the Service to watch (NAMESPACE/NAME), and `trusted` the CIDRs of trusted
+proxies. */}}
 {{- define "ip-lookup.edge" -}}
 {{- $values := .Values.edge -}}
 {{- $profile := index (.Files.Get "files/edge-profiles.yaml" | fromYaml) $values.profile -}}
@@ -39,7 +39,6 @@ whether the services need the Kubernetes API. */}}
 namespace: {{ $namespace | quote }}
 service: {{ $service | quote }}
 discover: {{ if $discover }}{{ printf "%s/%s" $namespace $service | quote }}{{ else }}""{{ end }}
-kube: {{ if or $discover .Values.colo.nodeLabel }}true{{ else }}false{{ end }}
 className: {{ coalesce .Values.ingress.className $profile.className "" | quote }}
 clientIPFrom: {{ coalesce $values.clientIPFrom $profile.clientIPFrom "xff" | quote }}
 rttUnit: {{ coalesce $values.rttUnit $profile.rttUnit "ms" | quote }}
@@ -185,9 +184,6 @@ one address for IPv4, and of 2^66 addresses for IPv6. Argument: the list of netw
 {{- with $map }}
 - {{ printf "--colo-map=%v" (join "," .) | quote }}
 {{- end }}
-{{- with .Values.colo.nodeLabel }}
-- {{ printf "--colo-node-label=%v" (.) | quote }}
-{{- end }}
 {{- end -}}
 
 {{/* Environment variables from the downward API. */}}
@@ -196,11 +192,6 @@ one address for IPv4, and of 2^66 addresses for IPv6. Argument: the list of netw
 - name: IP_LOOKUP_NODE_ZONE
   valueFrom:
     fieldRef: {fieldPath: "metadata.labels['topology.kubernetes.io/zone']"}
-{{- end }}
-{{- if .Values.colo.nodeLabel }}
-- name: IP_LOOKUP_NODE_NAME
-  valueFrom:
-    fieldRef: {fieldPath: spec.nodeName}
 {{- end }}
 {{- end -}}
 

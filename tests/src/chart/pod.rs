@@ -301,7 +301,6 @@ pub fn environment(chart: &Chart, pod: &Value, spec: &Value) -> BTreeMap<String,
     }
     for variable in list(&spec["env"]) {
         let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
-            Some("spec.nodeName") => "node-1".to_owned(),
             // A missing label results in an empty variable.
             Some(path) => {
                 let label = path.trim_start_matches("metadata.labels['").trim_end_matches("']");

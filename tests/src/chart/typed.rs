@@ -7,7 +7,7 @@ use k8s_openapi::api::{
     core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service, ServiceAccount},
     networking::v1::{Ingress, NetworkPolicy},
     policy::v1::PodDisruptionBudget,
-    rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding},
+    rbac::v1::{Role, RoleBinding},
 };
 use k8s_openapi::serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -21,8 +21,6 @@ use super::schemas::CUSTOM_RESOURCES;
 /// Why the object does not match its type.
 pub fn check(object: &Value) -> Result<(), String> {
     match object["kind"].as_str().unwrap_or_default() {
-        "ClusterRole" => round_trip::<ClusterRole>(object),
-        "ClusterRoleBinding" => round_trip::<ClusterRoleBinding>(object),
         "ConfigMap" => round_trip::<ConfigMap>(object),
         "CronJob" => round_trip::<CronJob>(object),
         "Deployment" => round_trip::<Deployment>(object),

@@ -310,11 +310,6 @@ fn api_token_is_mounted_only_if_kubernetes_api_is_used() {
         assert!(matches!(with_token.as_slice(), [one] if one["name"] != "quota-svc"), "{with_token:?}");
     }
     assert_eq!(discovering.of_kind("ClusterRole").count(), 0);
-    let by_label = render("colo.nodeLabel=example.org/iata");
-    assert_eq!(
-        by_label.object("ClusterRole", "-node")["rules"],
-        json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}])
-    );
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn message<T: fmt::Debug>(result: anyhow::Result<T>) -> String {
 #[test]
 fn no_proxy_is_trusted_by_default() {
     let policy = policy(|_| {}).unwrap();
-    assert!(policy.networks.is_empty() && policy.discover.is_none() && !policy.needs_kube());
+    assert!(policy.networks.is_empty() && policy.discover.is_none());
     assert_eq!(policy.client_ip_from, ClientIpFrom::Xff);
     assert!(policy.to_string().contains("trusted proxies: none"), "{policy}");
 }
@@ -158,20 +158,6 @@ fn invalid_iata_codes_are_rejected() {
     for invalid in ["FRA", "=FRA", "zone=fra", "zone="] {
         assert!(message(policy(|args| args.colo_map = vec![invalid.into()])).contains("--colo-map"));
     }
-}
-
-#[test]
-fn node_label_requires_node_name() {
-    let label = |node: Option<&str>| {
-        policy(|args| {
-            args.colo_node_label = Some("example.org/iata".into());
-            args.node_name = node.map(str::to_owned);
-        })
-    };
-    assert!(message(label(None)).contains("--node-name"));
-    assert!(label(Some("")).is_err());
-    let policy = label(Some("node-1")).unwrap();
-    assert!(policy.needs_kube() && policy.to_string().contains("example.org/iata"));
 }
 
 #[test]

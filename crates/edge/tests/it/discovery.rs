@@ -50,7 +50,7 @@ fn policy() -> EdgePolicy {
 }
 
 fn discover(api: &KubeApi, removal_grace: Duration) -> (Edge, Receiver<DiscoveryStatus>) {
-    let edge = Edge::with_client(policy(), client(api), removal_grace, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy(), client(api), removal_grace, Box::new(ShortDelay));
     let status = edge.status();
     (edge, status)
 }
@@ -217,7 +217,7 @@ async fn hanging_watch_triggers_new_list() {
     config.read_timeout = Some(Duration::from_millis(300));
     config.reset_reader_on_write = true;
     let client = kube::Client::try_from(config).unwrap();
-    let edge = Edge::with_client(policy(), client, LONG_GRACE, || Box::new(ShortDelay));
+    let edge = Edge::with_client(policy(), client, LONG_GRACE, Box::new(ShortDelay));
     let mut status = edge.status();
     wait_for(&mut status, DiscoveryStatus::Following { proxies: 1 }).await;
     // Keeps the watch open without events.
@@ -252,55 +252,4 @@ async fn dropping_edge_closes_watch() {
     let (_api, edge, _status, watch) = started(LONG_GRACE).await;
     drop(edge);
     within("the end of the watch", watch.closed()).await;
-}
-
-/// Starts an edge that reads a node's label.
-fn edge_with_label(api: &KubeApi, label: &str, args: EdgeArgs) -> Edge {
-    let args =
-        EdgeArgs { colo_node_label: Some(label.to_owned()), node_name: Some("node-1".to_owned()), ..args };
-    let policy = EdgePolicy::from_args(&args).unwrap();
-    Edge::with_client(policy, client(api), LONG_GRACE, || Box::new(ShortDelay))
-}
-
-async fn wait_for_colo(edge: &Edge, want: &str) {
-    within("the node label", async {
-        while edge.colo().is_none_or(|colo| colo.as_str() != want) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn node_label_is_read() {
-    let api = KubeApi::start().await;
-    api.node("node-1", &[("example.org/iata", "FRA"), ("example.org/other", "AMS")]);
-    let edge = edge_with_label(&api, "example.org/iata", EdgeArgs::default());
-    wait_for_colo(&edge, "FRA").await;
-}
-
-#[tokio::test]
-async fn colo_precedence_is_header_node_label_zone() {
-    let api = KubeApi::start().await;
-    api.respond_with(500);
-    let args = EdgeArgs {
-        trusted_proxies: vec!["192.0.2.1".to_owned()],
-        colo_map: vec!["eu-central-1=FRA".to_owned(), "zone-b=AMS".to_owned()],
-        node_zone: Some("zone-b".to_owned()),
-        colo: Some("TXL".to_owned()),
-        ..EdgeArgs::default()
-    };
-    let edge = edge_with_label(&api, "topology.kubernetes.io/zone", args);
-    let colo = |peer: &str, headers: &HeaderMap| {
-        let client =
-            edge.identify(peer.parse::<IpAddr>().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_2));
-        client.facts.colo.map(|colo| colo.to_string())
-    };
-    api.wait_for_failures(2).await;
-    assert_eq!(colo("203.0.113.7", &HeaderMap::new()).as_deref(), Some("AMS"));
-    api.node("node-1", &[("topology.kubernetes.io/zone", "eu-central-1b")]);
-    wait_for_colo(&edge, "FRA").await;
-    let headers = HeaderMap::from_iter([("x-edge-colo".parse().unwrap(), "SJC".parse().unwrap())]);
-    assert_eq!(colo("192.0.2.1", &headers).as_deref(), Some("SJC"));
-    assert_eq!(colo("203.0.113.7", &headers).as_deref(), Some("FRA"));
 }
