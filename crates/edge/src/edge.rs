@@ -33,12 +33,6 @@ pub enum Peer {
     Balancer(IpAddr),
 }
 
-impl From<IpAddr> for Peer {
-    fn from(ip: IpAddr) -> Self {
-        Self::Address(ip)
-    }
-}
-
 /// The client of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientInfo<'h> {
@@ -107,11 +101,11 @@ impl Edge {
     /// lock.
     pub fn identify<'h>(
         &self,
-        peer: impl Into<Peer>,
+        peer: Peer,
         headers: &'h HeaderMap,
         own: ConnectionFacts<'h>,
     ) -> ClientInfo<'h> {
-        self.identify_explained(peer.into(), headers, own, &mut Explanation::default())
+        self.identify_explained(peer, headers, own, &mut Explanation::default())
     }
 
     /// Like [`Edge::identify`], and explains the result.
@@ -135,7 +129,7 @@ impl Edge {
                 add(format!("--discover-proxies has found this number of proxies: {proxies}."));
             }
         }
-        let client = self.identify_explained(peer.into(), headers, own, &mut explanation);
+        let client = self.identify_explained(Peer::Address(peer), headers, own, &mut explanation);
         let mut add = |text: String| explanation.add("ip", || text);
         let (known, unknown): (Vec<_>, Vec<_>) = headers.keys().partition(|name| self.policy.reads(name));
         if client.decision == Decision::PeerUntrusted && !known.is_empty() {

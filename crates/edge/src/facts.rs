@@ -133,24 +133,16 @@ impl FactHeaders {
             }
             has_rtt |= self.rtt.contains(name);
         }
-        let [http_protocol, tls_version, tls_cipher, colo] = sent.map(Sent::value);
+        let [http_protocol, tls_version, tls_cipher, colo] = sent;
+        let [http_name, version_name, cipher_name, colo_name] = &self.names;
         let facts = ConnectionFacts {
-            http_protocol: http_protocol.and_then(values::protocol),
-            tls_version: tls_version.and_then(values::tls_version),
-            tls_cipher: tls_cipher.and_then(values::tls_cipher),
+            http_protocol: http_protocol.parse(("http_protocol", http_name), values::protocol, explain),
+            tls_version: tls_version.parse(("tls_version", version_name), values::tls_version, explain),
+            tls_cipher: tls_cipher.parse(("tls_cipher", cipher_name), values::tls_cipher, explain),
             rtt_ms: None,
             rtt_from_socket: false,
-            colo: colo.and_then(|value| Iata::parse_ray(value.as_bytes())),
+            colo: colo.parse(("colo", colo_name), |value| Iata::parse_ray(value.as_bytes()), explain),
         };
-        let valid = [
-            ("http_protocol", facts.http_protocol.is_some()),
-            ("tls_version", facts.tls_version.is_some()),
-            ("tls_cipher", facts.tls_cipher.is_some()),
-            ("colo", facts.colo.is_some()),
-        ];
-        for ((name, sent), (field, is_valid)) in self.names.iter().zip(sent).zip(valid) {
-            explain.add(field, || sent.describe(name, is_valid));
-        }
         if !has_rtt {
             explain.add("rtt", || format!("the peer sent no header {}", join(&self.rtt)));
             return facts;
@@ -158,9 +150,7 @@ impl FactHeaders {
         let rtt_ms = self.rtt.iter().find_map(|name| {
             let mut sent = Sent::Missing;
             headers.get_all(name).iter().for_each(|value| sent.add(value));
-            let rtt_ms = sent.value().and_then(|value| values::rtt_ms(value, self.rtt_unit));
-            explain.add("rtt", || sent.describe(name, rtt_ms.is_some()));
-            rtt_ms
+            sent.parse(("rtt", name), |value| values::rtt_ms(value, self.rtt_unit), explain)
         });
         ConnectionFacts { rtt_ms, ..facts }
     }
@@ -187,24 +177,27 @@ impl<'h> Sent<'h> {
         };
     }
 
-    /// The value if it is well-formed. A repeated header is ignored, because one of its values may have been sent by the
-    /// client.
-    fn value(self) -> Option<&'h str> {
-        match self {
-            Self::Once(value) => well_formed(value.as_bytes().trim_ascii()),
+    /// Parses the value if it is well-formed, and explains the result for a field and the header's name. A repeated header
+    /// is ignored, because one of its values may have been sent by the client.
+    fn parse<T>(
+        self,
+        (field, name): (&'static str, &HeaderName),
+        parse: impl FnOnce(&'h str) -> Option<T>,
+        explain: &mut Explanation,
+    ) -> Option<T> {
+        let parsed = match self {
+            Self::Once(value) => well_formed(value.as_bytes().trim_ascii()).and_then(parse),
             Self::Missing | Self::Repeated => None,
-        }
-    }
-
-    fn describe(self, name: &HeaderName, is_valid: bool) -> String {
-        match self {
+        };
+        explain.add(field, || match self {
             Self::Missing => format!("the peer sent no header {name}"),
             Self::Repeated => format!("header {name} was sent more than once, so it is ignored"),
-            Self::Once(_) if is_valid => format!("header {name}"),
+            Self::Once(_) if parsed.is_some() => format!("header {name}"),
             Self::Once(value) => {
                 format!("header {name} has an invalid value: {:?}", shortened(value.as_bytes()))
             }
-        }
+        });
+        parsed
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use futures_util::FutureExt;
-use futures_util::future::{pending, ready};
+use futures_util::future::ready;
 use futures_util::stream::{BoxStream, StreamExt, once};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::runtime::reflector::store::Writer;
@@ -73,6 +73,7 @@ pub(crate) async fn discover_proxies(
     };
     let mut events = discovery.watch(Duration::ZERO);
     loop {
+        let expiry = discovery.endpoints.next_expiry();
         tokio::select! {
             item = events.next() => {
                 // A full list after every error costs one small request and ensures that the set is current. `watcher`
@@ -81,15 +82,10 @@ pub(crate) async fn discover_proxies(
                     events = discovery.watch(delay);
                 }
             }
-            () = wait_until(discovery.endpoints.next_expiry()) => discovery.expire_removed(),
+            () = sleep_until(expiry.unwrap_or_else(Instant::now).into()), if expiry.is_some() => {
+                discovery.expire_removed();
+            }
         }
-    }
-}
-
-async fn wait_until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time.into()).await,
-        None => pending().await,
     }
 }
 

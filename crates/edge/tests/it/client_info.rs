@@ -1,8 +1,6 @@
 //! Tests `Edge::identify` and startup as a service uses them.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::net::IpAddr;
-
 use edge::{ClientInfo, ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs, Peer};
 use http::{HeaderMap, HeaderName, Version};
 
@@ -28,7 +26,7 @@ fn all_headers() -> HeaderMap {
 }
 
 fn identify<'h>(edge: &Edge, peer: &str, headers: &'h HeaderMap) -> ClientInfo<'h> {
-    edge.identify(peer.parse::<IpAddr>().unwrap(), headers, ConnectionFacts::direct(Version::HTTP_11))
+    edge.identify(Peer::Address(peer.parse().unwrap()), headers, ConnectionFacts::direct(Version::HTTP_11))
 }
 
 #[tokio::test]

@@ -1,11 +1,10 @@
 //! Tests discovery against a fake Kubernetes API that serves lists and watches over HTTP.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use edge::{ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy};
+use edge::{ConnectionFacts, Decision, DiscoveryStatus, Edge, EdgeArgs, EdgePolicy, Peer};
 use http::{HeaderMap, Version};
 use kube::runtime::utils::Backoff;
 use testkit::kube_api::{KubeApi, Watch, bookmark, event, expired, slice};
@@ -62,8 +61,11 @@ async fn wait_for(status: &mut Receiver<DiscoveryStatus>, want: DiscoveryStatus)
 fn trusts(edge: &Edge, peer: &str) -> bool {
     let mut headers = HeaderMap::new();
     headers.insert("x-forwarded-for", "203.0.113.7".parse().unwrap());
-    let client =
-        edge.identify(peer.parse::<IpAddr>().unwrap(), &headers, ConnectionFacts::direct(Version::HTTP_11));
+    let client = edge.identify(
+        Peer::Address(peer.parse().unwrap()),
+        &headers,
+        ConnectionFacts::direct(Version::HTTP_11),
+    );
     client.decision != Decision::PeerUntrusted
 }
 

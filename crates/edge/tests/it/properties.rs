@@ -4,7 +4,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use edge::{
-    ClientIpFrom, ConnectionFacts, Decision, Edge, EdgeArgs, Explanation, TrustedProxies, parse_entry,
+    ClientIpFrom, ConnectionFacts, Decision, Edge, EdgeArgs, Explanation, Peer, TrustedProxies, parse_entry,
     resolve,
 };
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -96,7 +96,7 @@ proptest! {
         let edge = edge(["peer", "xff", "header:X-Real-IP"][mode], colo);
         let own = ConnectionFacts::direct(http::Version::HTTP_11).with_tls(Some("TLSv1.2"), Some("OWN"));
         let (explained, _) = edge.explain(peer, &headers, own);
-        prop_assert_eq!(explained, edge.identify(peer, &headers, own));
+        prop_assert_eq!(explained, edge.identify(Peer::Address(peer), &headers, own));
     }
 
     #[test]
