@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use http::{HeaderMap, HeaderName};
 
-use crate::explain::{Explanation, shortened};
+use crate::explain::{Explanation, quoted};
 use crate::trusted::TrustedProxies;
 
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -98,8 +98,8 @@ fn from_xff(
     for (hops, text) in entries.enumerate() {
         let mut add = |meaning: fmt::Arguments<'_>| {
             explain.add("ip", || {
-                let (position, text) = (hops + 1, shortened(text));
-                format!("Entry {position} of X-Forwarded-For, counted from the right, is {text:?}: {meaning}")
+                let (position, text) = (hops + 1, quoted(text));
+                format!("Entry {position} of X-Forwarded-For, counted from the right, is {text}: {meaning}")
             });
         };
         decision = match parse_entry(text) {
@@ -173,8 +173,8 @@ fn from_header(
     explain.add("ip", || match address {
         Some(ip) => format!("The header {name} has the client's address: {ip}."),
         None => format!(
-            "The header {name} is {:?}, which is not an address, so the peer is the client.",
-            shortened(value.as_bytes())
+            "The header {name} is {}, which is not an address, so the peer is the client.",
+            quoted(value.as_bytes())
         ),
     });
     address.map_or((peer, Decision::Fallback), |ip| (ip, Decision::Header))

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use crate::client_ip::Decision;
 use crate::colo::Iata;
-use crate::explain::{Explanation, join, shortened};
+use crate::explain::{Explanation, join, quoted};
 use crate::values::{self, RttUnit, well_formed};
 
 /// Facts about the client's connection. A missing, repeated or invalid value is `None`.
@@ -193,9 +193,7 @@ impl<'h> Sent<'h> {
             Self::Missing => format!("the peer sent no header {name}"),
             Self::Repeated => format!("header {name} was sent more than once, so it is ignored"),
             Self::Once(_) if parsed.is_some() => format!("header {name}"),
-            Self::Once(value) => {
-                format!("header {name} has an invalid value: {:?}", shortened(value.as_bytes()))
-            }
+            Self::Once(value) => format!("header {name} has an invalid value: {}", quoted(value.as_bytes())),
         });
         parsed
     }
