@@ -27,23 +27,6 @@ pub fn find(code: &str) -> Option<&'static Country> {
     TABLE.get(index(code)?)?.as_ref()
 }
 
-/// Returns the two-letter code of a continent, given its code or English name.
-pub fn continent(text: &str) -> Option<&'static str> {
-    const CONTINENTS: [(&str, &str); 7] = [
-        ("AF", "Africa"),
-        ("AN", "Antarctica"),
-        ("AS", "Asia"),
-        ("EU", "Europe"),
-        ("NA", "North America"),
-        ("OC", "Oceania"),
-        ("SA", "South America"),
-    ];
-    CONTINENTS
-        .into_iter()
-        .find(|(code, name)| text == *code || text.eq_ignore_ascii_case(name))
-        .map(|(code, _)| code)
-}
-
 fn index(code: &str) -> Option<usize> {
     let letter = |byte: u8| {
         let upper = byte.to_ascii_uppercase();
@@ -84,7 +67,7 @@ fn facts(source: &keshvar::Country) -> Country {
 }
 
 /// The continent of a country. The first rows are those where keshvar differs from GeoNames, which MaxMind and DB-IP
-/// follow: the continent of an address must not depend on which database is loaded.
+/// follow.
 fn continent_of(code: &str, continent: Continent) -> &'static str {
     match (code, continent) {
         ("CY", _) => "EU",

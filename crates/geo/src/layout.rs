@@ -13,9 +13,6 @@ use crate::{region_code, timezone};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields<'a> {
     pub country: Option<&'static Country>,
-    pub country_name: Option<&'a str>,
-    pub continent: Option<&'static str>,
-    pub is_eu: Option<bool>,
     pub region: Option<&'a str>,
     /// As stored: "BE" or "DE-BE".
     pub region_code: Option<&'a str>,
@@ -48,7 +45,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
         record.read(deserializer)?;
         let mut fields = Fields::default();
         if !is_about_as(&record) {
-            fill_country(&mut fields, &record);
+            fields.country = find_country(&record);
         }
         fill_location(&mut fields, &record);
         fill_network(&mut fields, &record);
@@ -67,17 +64,9 @@ fn is_about_as(record: &MmdbRecord<'_>) -> bool {
 /// In flat layouts, a `country` next to a `country_code` is the name (IPinfo Lite and Core). Otherwise `country` is the
 /// code (IPinfo's older country_asn and location files). MaxMind's `registered_country`, the country of the network's
 /// owner, is used only if the country of the address is missing.
-fn fill_country<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {
-    let country = record.get(Field::Country).text();
-    let (code, name) = match record.get(Field::CountryCode).text() {
-        Some(code) => (Some(code), country.filter(|name| name.len() > 2)),
-        None => (country.or(record.get(Field::RegisteredCountryCode).text()), None),
-    };
-    fields.country = code.and_then(country::find);
-    fields.country_name = record.get(Field::CountryName).text().or(name);
-    fields.is_eu = record.get(Field::InEu).flag();
-    let continents = [Field::ContinentCode, Field::Continent].map(|field| record.get(field).text());
-    fields.continent = continents.into_iter().flatten().find_map(country::continent);
+fn find_country(record: &MmdbRecord<'_>) -> Option<&'static Country> {
+    let codes = [Field::CountryCode, Field::Country, Field::RegisteredCountryCode];
+    country::find(codes.into_iter().find_map(|field| record.get(field).text())?)
 }
 
 fn fill_location<'a>(fields: &mut Fields<'a>, record: &MmdbRecord<'a>) {

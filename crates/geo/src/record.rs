@@ -8,14 +8,10 @@ use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAcces
 /// A field that several layouts have in common. `Section::entry` lists its keys.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Field {
-    Continent,
-    ContinentCode,
-    /// In flat layouts, the name or the code. MaxMind and DB-IP have a map instead.
+    /// In flat layouts, the code or, next to a `CountryCode`, the name. MaxMind and DB-IP have a map instead.
     Country,
     CountryCode,
     RegisteredCountryCode,
-    CountryName,
-    InEu,
     /// The name. In IPinfo's extended layout, the code.
     Region,
     /// Only in IPinfo's extended layout.
@@ -69,7 +65,6 @@ impl<'a> MmdbRecord<'a> {
 #[derive(Clone, Copy)]
 enum Section {
     Root,
-    Continent,
     Country,
     /// MaxMind's country of the network's owner.
     RegisteredCountry,
@@ -102,10 +97,7 @@ impl Section {
             (Self::Traits, _) => network_field(key).and_then(scalar),
             (Self::Named(field), b"names") => map(Self::Names(field)),
             (Self::Names(field), b"en") => scalar(field),
-            (Self::Continent, b"code" | b"iso_code") => scalar(Field::ContinentCode),
             (Self::Country, b"iso_code" | b"code") => scalar(Field::CountryCode),
-            (Self::Country, b"is_in_european_union") => scalar(Field::InEu),
-            (Self::Country, b"names") => map(Self::Names(Field::CountryName)),
             (Self::RegisteredCountry, b"iso_code") => scalar(Field::RegisteredCountryCode),
             (Self::Region, b"iso_code" | b"code") => scalar(Field::RegionCode),
             (Self::Region, b"names") => map(Self::Names(Field::Region)),
@@ -122,16 +114,13 @@ impl Section {
 fn root_entry(key: &[u8]) -> Option<Entry> {
     let (field, map) = match key {
         b"city" => (Some(Field::City), Some(Section::Named(Field::City))),
-        b"continent" => (Some(Field::Continent), Some(Section::Continent)),
         b"country" => (Some(Field::Country), Some(Section::Country)),
         b"registered_country" => (None, Some(Section::RegisteredCountry)),
         b"location" => (None, Some(Section::Location)),
         b"postal" => (Some(Field::PostalCode), Some(Section::Postal)),
         b"subdivisions" => (None, Some(Section::Region)),
         b"traits" => (None, Some(Section::Traits)),
-        b"continent_code" => (Some(Field::ContinentCode), None),
         b"country_code" => (Some(Field::CountryCode), None),
-        b"country_name" => (Some(Field::CountryName), None),
         b"region" | b"state1" => (Some(Field::Region), None),
         b"region_name" => (Some(Field::RegionName), None),
         b"region_code" => (Some(Field::RegionCode), None),

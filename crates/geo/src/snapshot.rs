@@ -80,7 +80,7 @@ impl Snapshot {
             true => database(position),
             false => otherwise.to_owned(),
         };
-        let by_country = "derived from the country";
+        let by_country = "derived from the country".to_owned();
         let details = || database(sources.details);
         let has_region_code = country.is_some_and(|code| fields.stored_region_code(code).is_some());
         let by_region = "derived from the name of the region";
@@ -96,8 +96,8 @@ impl Snapshot {
                     false => database(sources.country),
                 },
             ),
-            ("country_name", stored_or(fields.country_name.is_some(), sources.country_name, by_country)),
-            ("continent", stored_or(fields.continent.is_some(), sources.continent, by_country)),
+            ("country_name", by_country.clone()),
+            ("continent", by_country.clone()),
             ("latitude", details()),
             ("longitude", details()),
             ("timezone", stored_or(fields.timezone.is_some(), sources.details, by_location)),
@@ -106,8 +106,8 @@ impl Snapshot {
             ("asn", database(sources.asn)),
             ("org", database(sources.org)),
             ("as", "made of asn and org".to_owned()),
-            ("is_eu", stored_or(fields.is_eu.is_some(), sources.is_eu, by_country)),
-            ("currency", by_country.to_owned()),
+            ("is_eu", by_country.clone()),
+            ("currency", by_country),
             ("proxy", stored_or(fields.proxy, sources.proxy, "asn and the list of proxy networks")),
             ("hosting", stored_or(fields.hosting, sources.hosting, "asn and the list of hosting networks")),
         ]
@@ -172,8 +172,8 @@ impl Snapshot {
             region: fields.region,
             region_code: country.and_then(|country| compose_region_code(country.code, &fields)),
             country: country.map(|c| c.code),
-            country_name: country.map(|c| fields.country_name.unwrap_or(c.name)),
-            continent: fields.continent.or(country.map(|c| c.continent)),
+            country_name: country.map(|c| c.name),
+            continent: country.map(|c| c.continent),
             latitude: fields.coordinates.map(|point| point.0),
             longitude: fields.coordinates.map(|point| point.1),
             timezone,
@@ -182,7 +182,7 @@ impl Snapshot {
             asn: fields.asn,
             org: fields.org,
             as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
-            is_eu: fields.is_eu.or(country.map(|c| c.eu)),
+            is_eu: country.map(|c| c.eu),
             currency: country.and_then(|c| c.currency),
             proxy: flagged_or_listed(&self.proxy, fields.proxy),
             hosting: flagged_or_listed(&self.hosting, fields.hosting),

@@ -128,11 +128,7 @@ fn location_without_country_gets_none_of_another_database() {
     let dir = TempDir::new().expect("temp dir");
     let vienna = Value::map([("city", text("Vienna")), ("timezone", text("Europe/Vienna"))]);
     let coordinates = Value::map([("latitude", Value::F64(47.14)), ("longitude", Value::F64(9.52))]);
-    let builder = Builder::new("city")
-        .add("8.8.8.0/24", &vienna)
-        .add("193.0.6.0/24", &coordinates)
-        .add("193.0.5.0/24", &Value::map([("continent_code", text("EU"))]))
-        .add("193.0.7.0/24", &Value::map([("continent_code", text("AS"))]));
+    let builder = Builder::new("city").add("8.8.8.0/24", &vienna).add("193.0.6.0/24", &coordinates);
     let geo = open(vec![write(dir.path(), "x.mmdb", builder)]);
     for _ in 0..3 {
         let in_vienna =
@@ -143,9 +139,40 @@ fn location_without_country_gets_none_of_another_database() {
             &json!({"latitude": 47.14, "country": null, "currency": null}),
         );
     }
-    // A continent is not a location: the built-in country is added unless it contradicts the continent.
-    assert_fields(&location(&geo, "193.0.5.1"), &json!({"country": "NL", "continent": "EU"}));
-    assert_fields(&location(&geo, "193.0.7.1"), &json!({"country": null, "continent": "AS"}));
+}
+
+/// As in ip-location-db, which places some networks in "EU", "Europe".
+#[test]
+fn name_continent_and_eu_membership_are_those_of_the_country() {
+    let dir = TempDir::new().expect("temp dir");
+    let facts = |code: &str, name: &str, continent: &str, in_eu: bool| {
+        Value::map([
+            ("country", Value::map([("iso_code", text(code)), ("is_in_european_union", Value::Bool(in_eu))])),
+            ("country_name", text(name)),
+            ("continent_code", text(continent)),
+        ])
+    };
+    let builder = Builder::new("country")
+        .add("8.8.8.0/24", &facts("EU", "Europe", "EU", true))
+        .add("193.0.5.0/24", &facts("GB", "Great Britain", "AS", true))
+        .add("193.0.7.0/24", &Value::map([("continent_code", text("AS"))]));
+    let geo = open(vec![write(dir.path(), "x.mmdb", builder)]);
+    for (ip, expected) in [
+        (
+            "8.8.8.8",
+            json!({"country": "US", "country_name": "United States", "continent": "NA", "is_eu": false}),
+        ),
+        (
+            "193.0.5.1",
+            json!({"country": "GB", "country_name": "United Kingdom", "continent": "EU", "is_eu": false}),
+        ),
+        (
+            "193.0.7.1",
+            json!({"country": "NL", "country_name": "Netherlands", "continent": "EU", "is_eu": true}),
+        ),
+    ] {
+        assert_fields(&location(&geo, ip), &expected);
+    }
 }
 
 #[test]
