@@ -15,7 +15,6 @@ mod built_in;
 pub mod country;
 mod database;
 mod field;
-mod find_timezone;
 mod layout;
 mod location;
 mod location_cache;
@@ -75,8 +74,7 @@ pub struct GeoArgs {
     #[arg(long, env, value_name = "FILE")]
     pub proxy_asns: Option<PathBuf>,
 
-    /// Directory with timezone data, such as /usr/share/zoneinfo, which is read at the start. Default: the system's,
-    /// if it is newer than the built-in data
+    /// Directory with timezone data, such as /usr/share/zoneinfo, which is read at the start. Default: the built-in data
     #[arg(long, env, value_name = "DIR")]
     pub tzdata: Option<PathBuf>,
 }
@@ -108,8 +106,6 @@ pub enum GeoError {
     },
     #[error("is empty; for a list without networks, add a comment line that starts with #")]
     AsnEmpty,
-    #[error("has more than {limit} files")]
-    TooManyFiles { limit: usize },
     #[error("has no timezone files")]
     NoTimezones,
     #[error("has an invalid file for the timezone {name}")]
@@ -158,7 +154,7 @@ impl Geo {
     }
 
     fn open_within(args: &GeoArgs, memory: MemoryLimit) -> Result<Geo, GeoError> {
-        find_timezone::load();
+        timezone::load_boundaries();
         region_code::load();
         let watcher = reload::FileWatcher::open(args, memory)?;
         let inner = Inner {

@@ -11,8 +11,8 @@ use crate::layout::Fields;
 use crate::location::{AsText, Location, LocationJson, RegionCode};
 use crate::location_cache::{LocationCache, Network};
 use crate::merge::{Merged, merge_with_built_in};
-use crate::timezone::Timezones;
-use crate::{country, find_timezone, region_code};
+use crate::timezone::{self, Timezones};
+use crate::{country, region_code};
 
 /// How long a location is cached at most, in seconds. Without a timezone, its offset is that of all timezones of its country,
 /// as long as they have the same one, which may change before the offset of the first.
@@ -156,9 +156,11 @@ impl Snapshot {
     /// the country, region and coordinates, which all describe the same location.
     fn finish<'a>(&self, fields: Fields<'a>, now: i64) -> Location<'a> {
         let country = fields.country;
-        let timezone = fields
-            .timezone
-            .or_else(|| find_timezone::find(&fields).filter(|zone| self.timezones.contains(zone)));
+        // Only of a city: the coordinates of a whole country or region are those of its center.
+        let city = fields.coordinates.filter(|_| fields.city.is_some());
+        let timezone = fields.timezone.or_else(|| {
+            timezone::find(country?.code, city).filter(|zone| self.timezones.contains(zone))
+        });
         // The timezone whose offset is that of the location.
         let offset_timezone = timezone.or_else(|| {
             country.and_then(|country| self.timezones.common(country::timezones(country.code), now))

@@ -1,24 +1,33 @@
-//! UTC offsets of IANA timezones at a point in time, including daylight saving time.
+//! UTC offsets of IANA timezones at a point in time, including daylight saving time, and the timezone of a location whose
+//! database has none.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::fs;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, OnceLock};
 
+use base::watched_files;
 use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use tzf_rs::EmbeddedFinder;
 
 use crate::GeoError;
-
-mod directory;
-
-/// Where most systems have their timezone data.
-const SYSTEM_DIRECTORY: &str = "/usr/share/zoneinfo";
+use crate::country::{self, Point};
 
 /// In seconds.
 const YEAR: i64 = 366 * 86_400;
+
+/// Maximum size of a file in a directory. The largest one of a timezone has 4 KiB.
+const FILE_LIMIT: u64 = 64 << 10;
+
+/// How much is read of a file that starts with the version.
+const VERSION_LIMIT: u64 = 128;
+
+/// The only country with two of its own timezones in the same place (Xinjiang).
+const OVERLAPPING: &str = "CN";
 
 /// A TZif file for each timezone. `timezones.py` updates it.
 const ARCHIVE: &[u8] = include_bytes!("../data/timezones.tar.gz");
@@ -46,7 +55,7 @@ fn unpack(archive: &[u8]) -> io::Result<HashMap<String, Vec<u8>>> {
     Ok(files)
 }
 
-/// All timezones: those of a directory, completed by the built-in ones, or only the built-in ones. A lookup reads no file.
+/// The timezones of a directory, completed by the built-in ones, or only the built-in ones. A lookup reads no file.
 pub(crate) struct Timezones {
     timezones: HashMap<String, Timezone>,
     pub(crate) info: TimezoneInfo,
@@ -79,27 +88,16 @@ struct Timezone {
 }
 
 impl Timezones {
-    /// Loads the data of an explicit directory, which must be usable, or that of the system, if its version is newer than
-    /// that of the built-in data. Otherwise the built-in data is used.
-    pub(crate) fn open(explicit: Option<&Path>) -> Result<Self, GeoError> {
-        match explicit {
-            Some(path) => directory::load(path).map_err(|reason| GeoError::NothingLoaded {
+    /// The data in the binary or, if there is a directory, its data, which must be usable.
+    pub(crate) fn open(directory: Option<&Path>) -> Result<Self, GeoError> {
+        let mut timezones = Self::built_in();
+        if let Some(path) = directory {
+            timezones.add_directory(path).map_err(|reason| GeoError::NothingLoaded {
                 path: path.to_owned(),
                 reason: Box::new(reason),
-            }),
-            None => Ok(Self::newer_or_built_in(Path::new(SYSTEM_DIRECTORY))),
+            })?;
         }
-    }
-
-    fn newer_or_built_in(system: &Path) -> Self {
-        if !directory::is_newer(directory::version(system).as_deref(), BUILT_IN.version.as_deref()) {
-            return Self::built_in();
-        }
-        directory::load(system).unwrap_or_else(|error| {
-            let directory = system.display();
-            tracing::warn!(%directory, %error, "timezone data rejected; the built-in data is used");
-            Self::built_in()
-        })
+        Ok(timezones)
     }
 
     /// The data in the binary.
@@ -110,6 +108,32 @@ impl Timezones {
         });
         let info = TimezoneInfo { version: BUILT_IN.version.clone(), directory: None };
         Timezones { timezones: timezones.collect(), info }
+    }
+
+    /// Reads and parses the timezones of a directory with a TZif file for each, as in /usr/share/zoneinfo. Its files need not
+    /// be trusted: their size is limited, and their names are those of the built-in data and of its own `zone.tab`, which
+    /// has those that are newer.
+    fn add_directory(&mut self, directory: &Path) -> Result<(), GeoError> {
+        fs::metadata(directory)?;
+        let read = |name: &str| watched_files::read(watched_files::open(&directory.join(name))?, FILE_LIMIT);
+        let table = String::from_utf8(read("zone.tab").unwrap_or_default()).unwrap_or_default();
+        let listed = table.lines().filter_map(|line| line.split('\t').nth(2));
+        let newer = listed.filter(|name| looks_like_area_and_city(name) && !is_built_in(name));
+        let mut found = false;
+        for name in BUILT_IN.files.keys().map(String::as_str).chain(newer) {
+            let parsed = match read(name) {
+                Ok(bytes) => TimeZone::tzif(name, &bytes).ok(),
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(_) => None,
+            };
+            // A file that is not a timezone was probably truncated.
+            let parsed = parsed.ok_or_else(|| GeoError::InvalidTimezone { name: name.to_owned() })?;
+            found = true;
+            let timezone = Timezone { built_in: &[], parsed: OnceLock::from(Some(parsed)) };
+            self.timezones.insert(name.to_owned(), timezone);
+        }
+        self.info = TimezoneInfo { version: version(directory), directory: Some(directory.to_owned()) };
+        found.then_some(()).ok_or(GeoError::NoTimezones)
     }
 
     /// The UTC offset of `timezone` in seconds at `now` (Unix seconds).
@@ -174,14 +198,49 @@ fn looks_like_area_and_city(timezone: &str) -> bool {
         && timezone.bytes().all(|b| b.is_ascii_alphanumeric() || b"/_-+".contains(&b))
 }
 
+/// The version of a directory: the first line of `tzdata.zi`, which is "# version 2026e", or else of `+VERSION`. `None` if
+/// it has none, or an invalid one.
+fn version(directory: &Path) -> Option<String> {
+    let first_line = |name: &str| {
+        let mut line = String::new();
+        let file = watched_files::open(&directory.join(name)).ok()?.take(VERSION_LIMIT);
+        BufReader::new(file).read_line(&mut line).ok()?;
+        Some(line.trim().to_owned())
+    };
+    let in_table = || Some(first_line("tzdata.zi")?.strip_prefix("# version ")?.to_owned());
+    in_table().or_else(|| first_line("+VERSION")).filter(|version| {
+        let is_printable = version.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+        is_printable && version.starts_with(|first: char| first.is_ascii_digit()) && version.len() <= 40
+    })
+}
+
+/// Loads the boundaries now instead of during the first request.
+pub(crate) fn load_boundaries() {
+    LazyLock::force(&FINDER);
+}
+
+/// Reads the boundaries in place, from the binary, instead of expanding them in memory.
+static FINDER: LazyLock<EmbeddedFinder> = LazyLock::new(EmbeddedFinder::new);
+
+/// The timezone of a country that has only one; otherwise the one at the coordinates of a city. `None` if it is not
+/// certain: coordinates outside the country contradict it, and Xinjiang uses Beijing's time and its own side by side.
+pub(crate) fn find(country: &str, city: Option<Point>) -> Option<&'static str> {
+    match country::timezones(country) {
+        [only] => Some(only),
+        candidates => {
+            let (latitude, longitude) = city?;
+            let found = FINDER.get_tz_name(longitude, latitude);
+            let zone = candidates.iter().find(|zone| **zone == found)?;
+            // `get_tz_names` returns all overlapping timezones, but takes ten times as long as `get_tz_name`.
+            let is_shared = country == OVERLAPPING && FINDER.get_tz_names(longitude, latitude).len() > 1;
+            (!is_shared).then_some(zone)
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use testkit::tzif::fixed_offset;
-
     use super::*;
-    use crate::country;
 
     const JANUARY: i64 = 1_768_478_400; // 2026-01-15T12:00:00Z
     const JULY: i64 = 1_784_116_800; // 2026-07-15T12:00:00Z
@@ -225,7 +284,7 @@ mod tests {
     #[test]
     fn built_in_data_has_the_version_of_its_rules() {
         let timezones = Timezones::built_in();
-        assert!(directory::is_newer(timezones.info.version.as_deref(), Some("2026e")), "{}", timezones.info);
+        assert!(timezones.info.version.as_deref() >= Some("2026f"), "{}", timezones.info);
         // According to 2026f, Cuba keeps daylight saving time in this winter.
         let november = 1_794_900_000; // 2026-11-17T07:20:00Z
         assert_eq!(timezones.offset("America/Havana", november), Some(-4 * 3600));
@@ -267,26 +326,6 @@ mod tests {
     }
 
     #[test]
-    fn system_directory_is_used_only_if_newer_than_built_in_and_valid() {
-        let dir = tempfile::tempdir().expect("temporary directory");
-        let write = |version: &str, berlin: &[u8]| {
-            fs::create_dir_all(dir.path().join("Europe")).expect("create directory");
-            fs::write(dir.path().join("Europe/Berlin"), berlin).expect("write");
-            fs::write(dir.path().join("tzdata.zi"), version).expect("write");
-            Timezones::newer_or_built_in(dir.path())
-        };
-        let built_in = Timezones::built_in().info;
-        for version in ["# version 2000a\n", "no version", ""] {
-            assert_eq!(write(version, &fixed_offset(5)).info, built_in, "{version}");
-        }
-        assert_eq!(Timezones::newer_or_built_in(&dir.path().join("missing")).info, built_in);
-        assert_eq!(write("# version 2999a\n", b"truncated").info, built_in);
-        let newer = write("# version 2999a\n", &fixed_offset(5));
-        assert_eq!(newer.info.version.as_deref(), Some("2999a"));
-        assert_eq!(newer.offset("Europe/Berlin", 0), Some(5 * 3600));
-    }
-
-    #[test]
     fn altered_timezone_files_cause_no_panic() {
         let original = &BUILT_IN.files["Europe/Berlin"];
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -319,5 +358,61 @@ mod tests {
             }
         }
         assert!(accepted > 200 && rejected > 200, "{accepted} accepted, {rejected} rejected");
+    }
+
+    #[test]
+    fn version_is_read_from_either_file() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).expect("write");
+        assert_eq!(version(dir.path()), None);
+        write("+VERSION", "2026d\n");
+        assert_eq!(version(dir.path()).as_deref(), Some("2026d"));
+        write("tzdata.zi", "# version 2026e\n# This zic input file is in the public domain.\n");
+        assert_eq!(version(dir.path()).as_deref(), Some("2026e"));
+        write("tzdata.zi", "# redo posix_only\n");
+        assert_eq!(version(dir.path()).as_deref(), Some("2026d"));
+        for invalid in ["unknown", "2026e<b>", "2026e-\u{1b}[0m", ""] {
+            write("+VERSION", invalid);
+            assert_eq!(version(dir.path()), None, "{invalid}");
+        }
+    }
+
+    #[test]
+    fn country_with_one_timezone_needs_no_coordinates() {
+        for (country, zone) in [
+            ("FR", "Europe/Paris"),
+            ("DE", "Europe/Berlin"),
+            ("JP", "Asia/Tokyo"),
+            ("XK", "Europe/Belgrade"),
+            ("IN", "Asia/Kolkata"),
+        ] {
+            assert_eq!(find(country, None), Some(zone));
+            assert_eq!(find(country, Some((0.0, 0.0))), Some(zone));
+        }
+    }
+
+    #[test]
+    fn coordinates_of_a_city_decide_between_timezones() {
+        for (country, city, point, zone) in [
+            ("US", "New York", (40.7128, -74.006), "America/New_York"),
+            ("US", "Mountain View", (37.422, -122.085), "America/Los_Angeles"),
+            ("US", "Phoenix", (33.4484, -112.074), "America/Phoenix"),
+            ("ES", "Las Palmas", (28.1235, -15.4363), "Atlantic/Canary"),
+            ("BR", "Manaus", (-3.119, -60.0217), "America/Manaus"),
+            ("AU", "Broken Hill", (-31.95, 141.4333), "Australia/Broken_Hill"),
+        ] {
+            assert_eq!(find(country, Some(point)), Some(zone), "{city}");
+        }
+    }
+
+    #[test]
+    fn uncertain_timezone_is_none() {
+        assert_eq!(find("US", Some((37.751, -97.822))), Some("America/Chicago"));
+        assert_eq!(find("US", None), None, "no coordinates of a city");
+        assert_eq!(find("US", Some((52.52, 13.405))), None, "in another country");
+        assert_eq!(find("US", Some((30.0, -45.0))), None, "in the ocean");
+        assert_eq!(find("CN", Some((43.8, 87.6))), None, "two timezones are in use");
+        assert_eq!(find("BV", Some((-54.4, 3.4))), None, "no timezones");
+        assert_eq!(find("US", Some((f64::NAN, 400.0))), None);
     }
 }
