@@ -44,13 +44,10 @@ pub struct GeoUpdateArgs {
     #[arg(long, env = "GEO_UPDATE_TO", value_name = "DIR", required = true)]
     pub to: Option<PathBuf>,
 
-    /// Keep running and check for newer databases at this interval
-    #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = parse_duration)]
+    /// Keep running and check for newer databases at this interval. 0, like no interval, updates them once
+    // The last value counts: that of a process which `update_in_child` starts.
+    #[arg(long, env = "GEO_UPDATE_EVERY", value_name = "TIME", value_parser = parse_duration, overrides_with = "every")]
     pub every: Option<Duration>,
-
-    /// Ignore --every, for the processes that it starts
-    #[arg(long, hide = true)]
-    pub once: bool,
 
     /// Databases to download, comma-separated. Defaults: city,asn (dbip-lite),
     /// GeoLite2-City,GeoLite2-ASN (maxmind), ipinfo_lite (ipinfo)
@@ -93,20 +90,20 @@ pub struct GeoUpdateArgs {
     #[arg(long, hide = true, default_value_t = 2 << 30)]
     pub max_size: u64,
 
-    /// Maximum time per database, including retries
-    #[arg(long, hide = true, default_value = "1h", value_parser = parse_duration)]
-    pub timeout: Duration,
-
-    /// Retry if no data arrives for this long
-    #[arg(long, hide = true, default_value = "30s", value_parser = parse_duration)]
-    pub idle_timeout: Duration,
-
-    /// Maximum number of retries. A retry resumes the download if the server allows it
+    /// Maximum number of retries
     #[arg(long, env = "GEO_UPDATE_RETRIES", hide = true, default_value_t = 6)]
     pub retries: u32,
 
-    /// Delay before the first retry. Doubles with each retry, up to 1 minute
-    #[arg(long, hide = true, default_value = "1s", value_parser = parse_duration)]
+    /// Maximum time per database, including retries. Only tests change it and the next two.
+    #[arg(skip = Duration::from_secs(60 * 60))]
+    pub timeout: Duration,
+
+    /// Retry if no data arrives for this long.
+    #[arg(skip = Duration::from_secs(30))]
+    pub idle_timeout: Duration,
+
+    /// Delay before the first retry. Doubles with each retry, up to 1 minute.
+    #[arg(skip = Duration::from_secs(1))]
     pub retry_delay: Duration,
 
     /// Base URL to use instead of the provider's
@@ -158,11 +155,11 @@ impl Report {
 pub async fn run(args: GeoUpdateArgs, report: Report) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    if args.once {
+    if args.every == Some(Duration::ZERO) {
         stop_with_parent();
     }
     let work = async {
-        match args.every.filter(|_| !args.once) {
+        match args.every.filter(|every| !every.is_zero()) {
             Some(every) => update_repeatedly(every, &report).await,
             None => update(&args, &report).await.map(|_| ()),
         }
@@ -228,10 +225,10 @@ async fn update_repeatedly(every: Duration, report: &Report) -> ! {
     }
 }
 
-/// Starts this program again, with the same arguments and `--once`.
+/// Starts this program again, with the same arguments but without the interval.
 async fn update_in_child() -> anyhow::Result<()> {
     let program = std::env::current_exe()?;
-    let status = Command::new(program).args(std::env::args_os().skip(1)).arg("--once").status().await?;
+    let status = Command::new(program).args(std::env::args_os().skip(1)).arg("--every=0").status().await?;
     anyhow::ensure!(status.success(), "{status}");
     Ok(())
 }

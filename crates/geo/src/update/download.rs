@@ -1,5 +1,4 @@
-//! The HTTP client, and the download of one file, with a limited number of retries. A retry resumes a partial download if
-//! possible.
+//! The HTTP client, and the download of one file, with a limited number of retries. Each attempt starts from the beginning.
 
 use std::time::Duration;
 
@@ -7,8 +6,7 @@ use base::progress::Progress;
 use bytes::Bytes;
 use indicatif::HumanBytes;
 use reqwest::header::{
-    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
-    LAST_MODIFIED, RANGE,
+    CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
 };
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
@@ -69,16 +67,12 @@ impl Downloader<'_> {
         &mut self,
         url: &Url,
         installed: Option<&Version>,
-        file: File,
+        file: &mut File,
     ) -> Result<Option<Version>> {
-        let mut part = PartialDownload { file, written: 0, version: Version::default() };
         let mut attempt = 0;
         loop {
-            match self.attempt(url, installed, &mut part).await {
-                Ok(version) => {
-                    part.file.sync_all().await?;
-                    return Ok(version);
-                }
+            match self.attempt(url, installed, file).await {
+                Ok(version) => return Ok(version),
                 Err(error) => self.wait_before_retry(&mut attempt, error).await?,
             }
         }
@@ -88,52 +82,46 @@ impl Downloader<'_> {
         &mut self,
         url: &Url,
         installed: Option<&Version>,
-        part: &mut PartialDownload,
+        file: &mut File,
     ) -> Result<Option<Version>> {
-        let request = part.headers(self.get(url), installed).build()?;
-        // Whether the server may respond with 304. `If-Range` does not permit it.
-        let headers = request.headers();
-        let conditional = headers.contains_key(IF_NONE_MATCH) || headers.contains_key(IF_MODIFIED_SINCE);
-        let mut response = self.client.execute(request).await?;
+        let mut request = self.get(url);
+        let condition = installed.and_then(Version::condition);
+        if let Some((name, value)) = &condition {
+            request = request.header(name, *value);
+        }
+        let mut response = request.send().await?;
         check_status(&response)?;
         match response.status() {
-            StatusCode::NOT_MODIFIED if conditional => return Ok(None),
+            StatusCode::NOT_MODIFIED if condition.is_some() => return Ok(None),
             StatusCode::NOT_MODIFIED => return Err(UpdateError::NotModified),
-            StatusCode::PARTIAL_CONTENT if part.is_continued_by(response.headers()) => {}
-            StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
-                part.restart(Version::default()).await?;
-                return Err(UpdateError::Truncated);
-            }
-            _ => part.restart(Version::of(response.headers())).await?,
+            _ if is_web_page(response.headers()) => return Err(UpdateError::WebPage),
+            _ => {}
         }
-        self.receive(&mut response, part).await?;
-        Ok(Some(part.version.clone()))
+        // A part of an earlier attempt may be of another version.
+        file.rewind().await?;
+        file.set_len(0).await?;
+        self.receive(&mut response, file).await?;
+        file.sync_all().await?;
+        Ok(Some(Version::of(response.headers())))
     }
 
-    async fn receive(&mut self, response: &mut Response, part: &mut PartialDownload) -> Result<()> {
-        if is_web_page(response.headers()) {
-            return Err(UpdateError::WebPage);
-        }
-        let limit = self.args.max_size;
-        let total = response.content_length().map(|rest| rest.saturating_add(part.written));
+    async fn receive(&mut self, response: &mut Response, file: &mut File) -> Result<()> {
+        let (limit, total) = (self.args.max_size, response.content_length());
         if total.is_some_and(|total| total > limit) {
             return Err(UpdateError::TooLarge(limit));
         }
         total.iter().for_each(|total| self.progress.set_total(*total));
         let of = total.map(|total| format!(" of {}", HumanBytes(total))).unwrap_or_default();
+        let mut written = 0;
         while let Some(chunk) = next_chunk(response).await? {
-            if part.written + chunk.len() as u64 > limit {
+            written += chunk.len() as u64;
+            if written > limit {
                 return Err(UpdateError::TooLarge(limit));
             }
-            part.file.write_all(&chunk).await?;
-            part.written += chunk.len() as u64;
-            let text = format!("{}: {}{of}", self.item.label, HumanBytes(part.written));
-            self.progress.update(part.written, text);
+            file.write_all(&chunk).await?;
+            self.progress.update(written, format!("{}: {}{of}", self.item.label, HumanBytes(written)));
         }
-        match total {
-            Some(total) if total != part.written => Err(UpdateError::Truncated),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Waits before the next attempt. Returns the error if it is permanent or no retry is left.
@@ -211,11 +199,11 @@ fn json_checksum(text: &str) -> Result<String> {
     Ok(hex.and_then(|hex| hex.as_str()).unwrap_or_default().to_owned())
 }
 
-/// Converts an error status. 304 and 416 are left to the caller.
+/// Converts an error status. 304 is left to the caller.
 fn check_status(response: &Response) -> Result<()> {
     match response.status() {
         status if status.is_success() => Ok(()),
-        StatusCode::NOT_MODIFIED | StatusCode::RANGE_NOT_SATISFIABLE => Ok(()),
+        StatusCode::NOT_MODIFIED => Ok(()),
         StatusCode::NOT_FOUND | StatusCode::GONE => Err(UpdateError::NotFound),
         status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             Err(UpdateError::CredentialsRejected(status.as_u16()))
@@ -230,56 +218,15 @@ async fn next_chunk(response: &mut Response) -> Result<Option<Bytes>> {
     Ok(chunk.map_err(|error| error.with_url(response.url().clone()))?)
 }
 
-/// What was received so far.
-struct PartialDownload {
-    file: File,
-    written: u64,
-    version: Version,
-}
-
-impl PartialDownload {
-    /// Adds the headers to resume a partial download, or to skip the download if the installed version is current.
-    /// Requests a range only with `If-Range`: if the file has changed, its rest must not be appended to the old part.
-    fn headers(&self, request: RequestBuilder, installed: Option<&Version>) -> RequestBuilder {
-        match (self.written, self.version.if_range(), installed) {
-            (1.., Some(version), _) => {
-                request.header(RANGE, format!("bytes={}-", self.written)).header(IF_RANGE, version)
-            }
-            (0, _, Some(installed)) => installed.add_conditions(request),
-            _ => request,
-        }
-    }
-
-    async fn restart(&mut self, version: Version) -> Result<()> {
-        self.file.rewind().await?;
-        self.file.set_len(0).await?;
-        (self.written, self.version) = (0, version);
-        Ok(())
-    }
-
-    fn is_continued_by(&self, headers: &HeaderMap) -> bool {
-        let start = format!("bytes {}-", self.written);
-        self.written > 0 && header(headers, CONTENT_RANGE).is_some_and(|range| range.starts_with(&start))
-    }
-}
-
 impl Version {
     fn of(headers: &HeaderMap) -> Self {
         Version { etag: header(headers, ETAG), last_modified: header(headers, LAST_MODIFIED) }
     }
 
-    /// The value for `If-Range`, which does not accept weak ETags: they don't guarantee identical bytes.
-    fn if_range(&self) -> Option<&str> {
-        let strong = self.etag.as_deref().filter(|tag| !tag.starts_with("W/"));
-        strong.or(self.last_modified.as_deref())
-    }
-
-    fn add_conditions(&self, request: RequestBuilder) -> RequestBuilder {
-        match (&self.etag, &self.last_modified) {
-            (Some(tag), _) => request.header(IF_NONE_MATCH, tag),
-            (None, Some(time)) => request.header(IF_MODIFIED_SINCE, time),
-            (None, None) => request,
-        }
+    /// The header of a request for any version but this one.
+    fn condition(&self) -> Option<(HeaderName, &str)> {
+        let tag = self.etag.as_deref().map(|tag| (IF_NONE_MATCH, tag));
+        tag.or(self.last_modified.as_deref().map(|time| (IF_MODIFIED_SINCE, time)))
     }
 }
 

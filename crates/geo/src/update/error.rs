@@ -37,9 +37,6 @@ pub enum UpdateError {
     Status(u16),
     #[error("the server responded \"not modified\" (304) to an unconditional request")]
     NotModified,
-    /// The body ended early, or the server sent the wrong range when resuming.
-    #[error("the download was interrupted")]
-    Truncated,
     #[error("the file is larger than {0} bytes (--max-size)")]
     TooLarge(u64),
     #[error("did not finish within {}", humantime::format_duration(*.0))]
@@ -88,7 +85,7 @@ impl UpdateError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             UpdateError::Http { source, .. } => !source.is_builder(),
-            UpdateError::Truncated | UpdateError::Unresolved { .. } => true,
+            UpdateError::Unresolved { .. } => true,
             UpdateError::Status(status) => matches!(status, 408 | 429 | 500..=599),
             _ => false,
         }

@@ -140,10 +140,10 @@ async fn fetch<'i>(
     info: Option<&InstallInfo>,
     part: &NamedTempFile,
 ) -> Result<Option<(&'i Url, Version)>> {
+    let mut file = tokio::fs::File::from_std(part.reopen()?);
     for url in &downloader.item.candidates {
         let installed = info.filter(|info| info.url_sha256 == url_sha256(url)).map(|info| &info.version);
-        let file = tokio::fs::File::from_std(part.reopen()?);
-        match downloader.download(url, installed, file).await {
+        match downloader.download(url, installed, &mut file).await {
             Ok(version) => return Ok(version.map(|version| (url, version))),
             Err(UpdateError::NotFound) => {}
             Err(error) => return Err(error),

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use clap::Parser;
 use data_encoding::HEXLOWER;
@@ -42,16 +43,21 @@ impl Run {
 
 pub fn parse(source: &str, dir: &Path, extra: &[&str]) -> GeoUpdateArgs {
     let to = dir.to_str().expect("UTF-8");
-    let fixed = ["geo-update", source, "--to", to, "--retry-delay", "1ms", "--retries", "3"];
-    Cli::parse_from(fixed.iter().chain(extra)).args
+    let fixed = ["geo-update", source, "--to", to, "--retries", "3"];
+    let args = Cli::parse_from(fixed.iter().chain(extra)).args;
+    GeoUpdateArgs { retry_delay: Duration::from_millis(1), ..args }
 }
 
 pub async fn run(source: &str, dir: &Path, extra: &[&str]) -> Run {
+    run_args(parse(source, dir, extra)).await
+}
+
+pub async fn run_args(args: GeoUpdateArgs) -> Run {
     drop(rustls::crypto::ring::default_provider().install_default());
     let lines = Arc::new(Mutex::new(String::new()));
     let sink = lines.clone();
     let report = Report::to_lines(move |line| *sink.lock().expect("not poisoned") += &format!("{line}\n"));
-    let result = update(&parse(source, dir, extra), &report).await;
+    let result = update(&args, &report).await;
     let output = lines.lock().expect("not poisoned").clone();
     Run { result, output }
 }
