@@ -11,7 +11,7 @@ use base::watched_files;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use maxminddb::{LookupResult, MaxMindDbError, Metadata, Reader, WithinOptions};
+use maxminddb::{LookupResult, MaxMindDbError, Reader, WithinOptions};
 
 use crate::GeoError;
 use crate::layout::Fields;
@@ -32,7 +32,7 @@ const MAX_PROBES: usize = 100_000;
 /// Maximum size of the metadata at the end of a file, according to the MMDB specification.
 const MAX_METADATA_SIZE: u64 = 128 << 10;
 
-/// The type of a database whose metadata has none.
+/// The type of a database whose metadata has none: the placeholder of `with_complete_metadata`.
 const UNNAMED: &str = "unnamed";
 
 /// Metadata of a database, for operators.
@@ -108,29 +108,22 @@ impl Database {
 
     /// Parses a file and checks it: first the whole structure, then that its records decode (see `probe`).
     pub(crate) fn load(name: &str, bytes: Vec<u8>) -> Result<Self, GeoError> {
-        let mut metadata =
-            Reader::from_source(bytes.as_slice()).map_err(GeoError::Corrupt)?.metadata().clone();
-        let reader =
-            Reader::from_source(with_complete_metadata(bytes, &metadata)?).map_err(GeoError::Corrupt)?;
+        let reader = Reader::from_source(with_complete_metadata(bytes)).map_err(GeoError::Corrupt)?;
         reader.verify().map_err(GeoError::Corrupt)?;
         let probe = probe(&reader)?;
-        if metadata.database_type.is_empty() {
-            metadata.database_type = UNNAMED.to_owned();
-        }
-        Ok(Self::new(name, reader, metadata, probe))
+        Ok(Self::new(name, reader, probe))
     }
 
     /// Loads the built-in country data without checking it, which would delay every start: a test does so.
     pub(crate) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
-        let reader = Reader::from_source(bytes)?;
-        let metadata = reader.metadata().clone();
         let probe = Probe { kind: DatabaseKind::Country, has_details: false };
-        let mut database = Self::new(name, reader, metadata, probe);
+        let mut database = Self::new(name, Reader::from_source(bytes)?, probe);
         database.info.attribution = Some(provider::NRO);
         Ok(database)
     }
 
-    fn new(name: &str, reader: Reader<Vec<u8>>, metadata: Metadata, probe: Probe) -> Self {
+    fn new(name: &str, reader: Reader<Vec<u8>>, probe: Probe) -> Self {
+        let metadata = reader.metadata();
         let info = DatabaseInfo {
             name: name.to_owned(),
             // A type such as "carrier_location" is not enough for a database of cities.
@@ -138,7 +131,7 @@ impl Database {
                 .filter(|kind| *kind != DatabaseKind::City || probe.has_details)
                 .unwrap_or(probe.kind),
             attribution: provider::attribution(&metadata.database_type, name),
-            database_type: metadata.database_type,
+            database_type: metadata.database_type.clone(),
             ip_version: metadata.ip_version,
             build_epoch: metadata.build_epoch,
         };
@@ -190,45 +183,22 @@ fn find_metadata(file: &mut File) -> Result<(), GeoError> {
     Err(GeoError::Corrupt(maxminddb::MaxMindDbError::invalid_database("the file does not end with metadata")))
 }
 
-/// Replaces metadata without a description or database type: `Reader::verify` requires both, but many custom-built
-/// files lack them.
-fn with_complete_metadata(mut bytes: Vec<u8>, original: &Metadata) -> Result<Vec<u8>, GeoError> {
-    if !original.description.is_empty() && !original.database_type.is_empty() {
-        return Ok(bytes);
-    }
-    let marker = bytes.windows(MARKER.len()).rposition(|window| window == MARKER);
-    let marker = marker.ok_or(GeoError::NoKnownFields)?;
-    bytes.truncate(marker + MARKER.len());
-    bytes.extend(minimal_metadata(original));
-    Ok(bytes)
-}
-
-/// Encodes the metadata that `Reader` needs, with placeholders for everything that does not describe the search tree.
-fn minimal_metadata(original: &Metadata) -> Vec<u8> {
-    // Control bytes of the MMDB format: the type in the upper 3 bits and the size in the lower 5, or 0, the size and a
-    // second byte with the type.
-    const TEXT: u8 = 2 << 5;
-    const U16: u8 = 5 << 5 | 2;
-    const U32: u8 = 6 << 5 | 4;
-    const MAP: u8 = 7 << 5;
-    const ZERO_U64: [u8; 2] = [0, 2];
-    const EMPTY_ARRAY: [u8; 2] = [0, 4];
-    let text = |text: &str| [&[TEXT | text.len() as u8], text.as_bytes()].concat();
-    let mut metadata = vec![MAP | 9];
-    for (name, number) in [
-        ("binary_format_major_version", original.binary_format_major_version),
-        ("binary_format_minor_version", original.binary_format_minor_version),
-        ("ip_version", original.ip_version),
-        ("record_size", original.record_size),
+/// Adds a placeholder for an empty description or type: `Reader::verify` requires both, but many files lack them, such as
+/// those of ip-location-db. The byte after a key is the control byte of its value: `e0` is an empty map, `40` an empty string.
+fn with_complete_metadata(mut bytes: Vec<u8>) -> Vec<u8> {
+    let metadata = bytes.windows(MARKER.len()).rposition(|window| window == MARKER).unwrap_or(bytes.len());
+    for (empty, complete) in [
+        (&b"description\xe0"[..], &b"description\xe1\x42en\x44none"[..]),
+        (b"database_type\x40", b"database_type\x47unnamed"),
     ] {
-        metadata.extend([text(name), vec![U16], number.to_be_bytes().to_vec()].concat());
+        if let Some(at) = bytes[metadata..].windows(empty.len()).position(|window| window == empty) {
+            let at = metadata + at;
+            // Otherwise `Vec` would double its capacity.
+            bytes.reserve_exact(complete.len());
+            bytes.splice(at..at + empty.len(), complete.iter().copied());
+        }
     }
-    metadata.extend([text("node_count"), vec![U32], original.node_count.to_be_bytes().to_vec()].concat());
-    metadata.extend([text("build_epoch"), ZERO_U64.to_vec()].concat());
-    metadata.extend([text("database_type"), text(UNNAMED)].concat());
-    metadata.extend([text("description"), vec![MAP | 1], text("en"), text("none")].concat());
-    metadata.extend([text("languages"), EMPTY_ARRAY.to_vec()].concat());
-    metadata
+    bytes
 }
 
 /// What the records of a database have shown.
