@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes data/subdivisions.tsv: the codes of ISO 3166-2, and the names of the first level, for src/region_code.rs.
+"""Writes data/subdivisions.tsv: codes and names of the first level of ISO 3166-2, for src/region_code.rs.
 
 Run by hand: subdivisions.py CLDR_CORE CLDR_SUBDIVISIONS KESHVAR
   CLDR_CORE          unpacked npm package cldr-core (which codes exist, and which contain which)
@@ -190,13 +190,9 @@ def main(core, subdivisions, keshvar_source):
             is_city = code in CITIES or re.search("City|Municipality|CapitalDistrict|FederalDistrict|^Capital$", kind)
             if names:
                 lines.append("\t".join([code, "city" if is_city else "area", *dict.fromkeys(names)]))
-    named = {line.split("\t")[0] for line in lines}
-    all_codes = {code for inner in containment.values() for code in inner["_contains"] if len(code) > 2}
-    all_codes = {f"{code[:2]}-{code[2:]}".upper() for code in all_codes if not code.isdigit()}
-    lines += [f"{code}\tunnamed" for code in sorted(all_codes - named)]
     output = pathlib.Path(__file__).parent / "data/subdivisions.tsv"
     header = [
-        "# Subdivisions of ISO 3166-2: code, kind, names of the first level. Written by subdivisions.py.",
+        "# First-level subdivisions of ISO 3166-2: code, kind, names. Written by subdivisions.py.",
         "# From Unicode CLDR (Unicode-3.0, (c) Unicode, Inc.) and keshvar (BSD-3-Clause, (c) Pouriya Jahanbakhsh).",
     ]
     output.write_text("\n".join(header + lines) + "\n")

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use crate::country::{self, Country};
 use crate::location::RegionCode;
 use crate::record::{Field, MmdbRecord};
-use crate::{region_code, timezone};
+use crate::timezone;
 
 /// The data of one database about one address.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,10 +31,9 @@ impl<'a> Fields<'a> {
         *self == Fields::default()
     }
 
-    /// The region code of the database, if ISO 3166-2 has it for this country.
-    pub(crate) fn stored_region_code(&self, country: &str) -> Option<RegionCode> {
-        let code = self.region_code.and_then(|part| RegionCode::compose(country, part));
-        code.filter(|code| region_code::exists(code))
+    /// The region code of the database, if it has the form of one of this country.
+    pub(crate) fn stored_region_code(&self) -> Option<RegionCode> {
+        RegionCode::compose(self.country?.code, self.region_code?)
     }
 }
 

@@ -60,18 +60,12 @@ impl Snapshot {
         let (databases, records): (Vec<&Database>, Vec<_>) = found.unzip();
         let built_in = || self.built_in_database.find_record(ip);
         let merged = merge_with_built_in(records.into_iter(), || Database::fields(&built_in()?)?.country);
-        let location = self.finish(merged.fields.clone(), now);
-        let sources = self.sources(&merged, &databases, location.country);
-        (location, sources)
+        let sources = self.sources(&merged, &databases);
+        (self.finish(merged.fields, now), sources)
     }
 
     /// The source of each field. `databases` are those whose records were merged, in the same order.
-    fn sources(
-        &self,
-        merged: &Merged<'_>,
-        databases: &[&Database],
-        country: Option<&str>,
-    ) -> Vec<(&'static str, String)> {
+    fn sources(&self, merged: &Merged<'_>, databases: &[&Database]) -> Vec<(&'static str, String)> {
         let (fields, sources) = (&merged.fields, &merged.sources);
         // The positions are those of merged records, so the default is never used.
         let database =
@@ -82,7 +76,7 @@ impl Snapshot {
         };
         let by_country = "derived from the country".to_owned();
         let details = || database(sources.details);
-        let has_region_code = country.is_some_and(|code| fields.stored_region_code(code).is_some());
+        let has_region_code = fields.stored_region_code().is_some();
         let by_region = "derived from the name of the region";
         let by_location = "derived from the coordinates or the country";
         vec![
@@ -158,9 +152,9 @@ impl Snapshot {
         let country = fields.country;
         // Only of a city: the coordinates of a whole country or region are those of its center.
         let city = fields.coordinates.filter(|_| fields.city.is_some());
-        let timezone = fields.timezone.or_else(|| {
-            timezone::find(country?.code, city).filter(|zone| self.timezones.contains(zone))
-        });
+        let timezone = fields
+            .timezone
+            .or_else(|| timezone::find(country?.code, city).filter(|zone| self.timezones.contains(zone)));
         // The timezone whose offset is that of the location.
         let offset_timezone = timezone.or_else(|| {
             country.and_then(|country| self.timezones.common(country::timezones(country.code), now))
@@ -172,7 +166,7 @@ impl Snapshot {
         Location {
             city: fields.city,
             region: fields.region,
-            region_code: country.and_then(|country| compose_region_code(country.code, &fields)),
+            region_code: fields.stored_region_code().or_else(|| derived_region_code(&fields)),
             country: country.map(|c| c.code),
             country_name: country.map(|c| c.name),
             continent: country.map(|c| c.continent),
@@ -193,8 +187,8 @@ impl Snapshot {
     }
 }
 
-/// The region code of the database, or the one that its region's name identifies.
-fn compose_region_code(country: &str, fields: &Fields<'_>) -> Option<RegionCode> {
-    let stored = fields.stored_region_code(country);
-    stored.or_else(|| RegionCode::compose(country, region_code::find(country, fields.region?)?))
+/// The code that the region's name identifies.
+fn derived_region_code(fields: &Fields<'_>) -> Option<RegionCode> {
+    let country = fields.country?.code;
+    RegionCode::compose(country, region_code::find(country, fields.region?)?)
 }

@@ -107,16 +107,20 @@ fn maxmind_city_fills_every_location_field() {
 }
 
 #[test]
-fn region_code_that_iso_3166_2_lacks_is_replaced_by_that_of_the_name() {
-    let city = |region| {
-        map([
-            ("country", map([("iso_code", text("DE"))])),
-            ("subdivisions", Value::Array(vec![map([("iso_code", text("02")), ("names", names(region))])])),
-        ])
+fn stored_region_code_is_used_and_missing_or_malformed_one_follows_from_the_name() {
+    let city = |code, region| {
+        let subdivision = map([("iso_code", text(code)), ("names", names(region))]);
+        map([("country", map([("iso_code", text("NO"))])), ("subdivisions", Value::Array(vec![subdivision]))])
     };
-    for (region, code) in [("Bavaria", Some("DE-BY")), ("Atlantis", None)] {
-        with_record("GeoLite2-City", &city(region), |_, location| {
-            assert_eq!((location.region, location.region_code.as_deref()), (Some(region), code));
+    for (stored, region, code) in [
+        ("32", "Akershus", Some("NO-32")),
+        ("98", "Oslo", Some("NO-98")),
+        ("", "Oslo", Some("NO-03")),
+        ("3143244", "Oslo", Some("NO-03")),
+        ("", "Atlantis", None),
+    ] {
+        with_record("GeoLite2-City", &city(stored, region), |_, location| {
+            assert_eq!((location.region, location.region_code.as_deref()), (Some(region), code), "{stored}");
         });
     }
 }
