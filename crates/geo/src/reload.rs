@@ -34,6 +34,8 @@ pub struct ReloadStatus {
 /// The state of all watched files.
 pub(crate) struct FileWatcher {
     sources: Vec<Source>,
+    /// What the last check found, to log each problem once.
+    problems: Vec<Problem>,
     hosting: Option<ListFile>,
     proxy: Option<ListFile>,
     timezones: Arc<Timezones>,
@@ -47,20 +49,34 @@ struct Source {
     files: Vec<DatabaseFile>,
     /// Whether it is a directory that may be missing or empty.
     optional: bool,
-    /// What the last check found at the path, to log each change once.
-    state: SourceState,
-    /// The links of the directory whose files don't exist.
-    broken_links: Vec<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SourceState {
-    /// Not checked yet, or with files.
-    Normal,
+/// What is wrong with a `--geo-db` path, besides invalid files.
+#[derive(Debug, PartialEq, Eq)]
+enum Problem {
+    /// A directory that can't be listed, and the reason.
+    Unreadable(PathBuf, String),
     /// A directory without files, before the first one has arrived.
-    Empty,
-    /// A directory that can't be listed.
-    Unreadable,
+    Empty(PathBuf),
+    /// A link in a directory to a file that does not exist.
+    BrokenLink(PathBuf),
+}
+
+impl Problem {
+    fn log(&self) {
+        match self {
+            Self::Unreadable(path, error) => {
+                tracing::error!(directory = %path.display(), error, "geo directory can't be read");
+            }
+            Self::Empty(path) => {
+                let directory = path.display();
+                tracing::warn!(%directory, "geo directory has no .mmdb file yet; its data is used once it arrives");
+            }
+            Self::BrokenLink(path) => {
+                tracing::warn!(file = %path.display(), "geo file {BROKEN_LINK}; it is loaded once the target exists");
+            }
+        }
+    }
 }
 
 impl FileWatcher {
@@ -68,10 +84,7 @@ impl FileWatcher {
     /// without files is allowed, because the first download may still be running.
     pub(crate) fn open(args: &GeoArgs, memory: MemoryLimit) -> Result<Self, GeoError> {
         fail_if_missing(args)?;
-        let source = |path: &PathBuf, optional| {
-            let (path, state) = (path.clone(), SourceState::Normal);
-            Source { path, files: Vec::new(), optional, state, broken_links: Vec::new() }
-        };
+        let source = |path: &PathBuf, optional| Source { path: path.clone(), files: Vec::new(), optional };
         let mut sources: Vec<_> = args.geo_db.iter().map(|path| source(path, false)).collect();
         if sources.is_empty() {
             sources.extend(args.default_dir.as_ref().map(|path| source(path, true)));
@@ -79,6 +92,7 @@ impl FileWatcher {
         let list = |path: &PathBuf| ListFile::new("geo file", vec![path.clone()], LIST_LIMIT);
         let mut watcher = FileWatcher {
             sources,
+            problems: Vec::new(),
             hosting: args.hosting_asns.as_ref().map(list),
             proxy: args.proxy_asns.as_ref().map(list),
             timezones: Arc::new(Timezones::open(args.tzdata.as_deref())?),
@@ -107,9 +121,9 @@ impl FileWatcher {
 
     /// Checks every file once. Returns whether a new snapshot is needed.
     pub(crate) fn check(&mut self) -> bool {
-        let (mut dropped, mut results) = (false, Vec::new());
+        let (mut dropped, mut results, mut problems) = (false, Vec::new(), Vec::new());
         for source in &mut self.sources {
-            dropped |= source.check(&self.memory, &mut results);
+            dropped |= source.check(&self.memory, &mut results, &mut problems);
         }
         for list in self.lists() {
             let result = list.check(|| load_list(list.path()));
@@ -118,15 +132,19 @@ impl FileWatcher {
             }
             results.push(result);
         }
-        let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
+        problems.iter().filter(|problem| !self.problems.contains(problem)).for_each(Problem::log);
+        let links = problems.iter().filter_map(|problem| match problem {
+            Problem::BrokenLink(path) => Some(format!("{} {BROKEN_LINK}", path.file_name()?.display())),
+            _ => None,
+        });
         let databases = self.databases().filter_map(WatchedFiles::rejection);
-        let links = self.sources.iter().flat_map(|source| &source.broken_links);
-        let links = links.filter_map(|link| Some(format!("{} {BROKEN_LINK}", link.file_name()?.display())));
         let lists = self.lists().filter_map(WatchedFiles::rejection);
         let rejections = databases.chain(links).chain(lists).collect();
+        let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
         self.status.loaded += count(FileCheck::Loaded);
         self.status.rejected += count(FileCheck::Rejected);
         self.status.rejections = rejections;
+        self.problems = problems;
         dropped || count(FileCheck::Loaded) > 0
     }
 
@@ -185,23 +203,26 @@ impl Source {
     }
 
     /// Checks all files. Returns whether the data of a deleted file was dropped.
-    fn check(&mut self, memory: &MemoryLimit, results: &mut Vec<FileCheck>) -> bool {
-        let found = match self.optional && !self.path.is_dir() {
-            true => Ok(FoundFiles::default()),
-            false => databases_at(&self.path),
-        };
-        let (found, error) =
-            found.map_or_else(|error| (FoundFiles::default(), Some(error)), |found| (found, None));
-        for link in found.broken_links.iter().filter(|link| !self.broken_links.contains(link)) {
-            tracing::warn!(file = %link.display(), "geo file {BROKEN_LINK}; it is loaded once the target exists");
-        }
-        self.broken_links = found.broken_links;
-        for path in &found.databases {
-            if !self.files.iter().any(|file| file.path() == path) {
-                self.files.push(WatchedFiles::new("geo file", vec![path.clone()], DATABASE_LIMIT));
+    fn check(
+        &mut self,
+        memory: &MemoryLimit,
+        results: &mut Vec<FileCheck>,
+        problems: &mut Vec<Problem>,
+    ) -> bool {
+        let is_missing = self.optional && !self.path.is_dir();
+        match if is_missing { Ok(Vec::new()) } else { databases_at(&self.path, problems) } {
+            Ok(paths) => {
+                for path in paths {
+                    if !self.files.iter().any(|file| file.path() == path) {
+                        self.files.push(WatchedFiles::new("geo file", vec![path], DATABASE_LIMIT));
+                    }
+                }
+                if self.files.is_empty() && !self.optional {
+                    problems.push(Problem::Empty(self.path.clone()));
+                }
             }
+            Err(error) => problems.push(Problem::Unreadable(self.path.clone(), error.to_string())),
         }
-        self.log_state(error);
         self.files.sort_by(|a, b| a.path().cmp(b.path()));
         let mut removed = Vec::new();
         for file in &self.files {
@@ -217,27 +238,6 @@ impl Source {
             log_removal(&path, self.files.iter().any(|file| file.path() == path));
         }
         dropped
-    }
-
-    /// Logs when the directory becomes unreadable, or if it is still empty at the first check.
-    fn log_state(&mut self, error: Option<GeoError>) {
-        let state = match error {
-            Some(_) => SourceState::Unreadable,
-            None if self.files.is_empty() => SourceState::Empty,
-            None => SourceState::Normal,
-        };
-        if std::mem::replace(&mut self.state, state) == state {
-            return;
-        }
-        let (directory, keeps_previous) =
-            (self.path.display(), self.files.iter().any(|file| file.value().is_some()));
-        match error {
-            Some(error) => tracing::error!(%directory, %error, keeps_previous, "geo directory can't be read"),
-            None if state == SourceState::Empty && !self.optional => {
-                tracing::warn!(%directory, "geo directory has no .mmdb file yet; its data is used once it arrives");
-            }
-            None => {}
-        }
     }
 
     /// Drops each deleted file as soon as an existing file of the same type is loaded; until then, its data stays in
@@ -260,41 +260,25 @@ impl Source {
     }
 }
 
-/// What is at a `--geo-db` path.
-#[derive(Default)]
-struct FoundFiles {
-    databases: Vec<PathBuf>,
-    broken_links: Vec<PathBuf>,
-}
-
 /// The database files at a `--geo-db` path: the path itself, or the `*.mmdb` files in a directory.
 /// Skips hidden files, which are downloads in progress. Fails if the directory can't be listed.
-fn databases_at(path: &Path) -> Result<FoundFiles, GeoError> {
-    let mut found = FoundFiles::default();
+fn databases_at(path: &Path, problems: &mut Vec<Problem>) -> Result<Vec<PathBuf>, GeoError> {
     if !path.is_dir() {
-        found.databases.push(path.to_owned());
-        return Ok(found);
+        return Ok(vec![path.to_owned()]);
     }
+    let mut databases = Vec::new();
     for entry in std::fs::read_dir(path)? {
         let file = entry?.path();
-        if !is_database(&file) {
+        if !is_database(&file) || file.is_dir() {
             continue;
         }
-        if may_be_file(&file) {
-            found.databases.push(file);
-        } else if file.is_symlink() && !file.exists() {
-            found.broken_links.push(file);
+        if file.is_symlink() && matches!(file.try_exists(), Ok(false)) {
+            problems.push(Problem::BrokenLink(file));
+        } else {
+            databases.push(file);
         }
     }
-    Ok(found)
-}
-
-/// Whether this is a file, or something that can't be examined: loading it then fails, which is logged.
-fn may_be_file(path: &Path) -> bool {
-    match std::fs::metadata(path) {
-        Ok(metadata) => metadata.is_file(),
-        Err(error) => error.kind() != std::io::ErrorKind::NotFound,
-    }
+    Ok(databases)
 }
 
 fn is_database(path: &Path) -> bool {
