@@ -5,9 +5,7 @@ use std::time::Duration;
 use base::progress::Progress;
 use bytes::Bytes;
 use indicatif::HumanBytes;
-use reqwest::header::{
-    CONTENT_TYPE, ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED,
-};
+use reqwest::header::{ETAG, HeaderMap, HeaderName, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED};
 use reqwest::redirect::{Attempt, Policy};
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use secrecy::ExposeSecret;
@@ -15,9 +13,8 @@ use serde::{Deserialize, Serialize};
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 
-use super::error::Result;
 use super::source::{self, Checksum, Item};
-use super::{GeoUpdateArgs, UpdateError};
+use super::{GeoUpdateArgs, Result, UpdateError};
 
 const MAX_DELAY: Duration = Duration::from_secs(60);
 const MAX_REDIRECTS: usize = 5;
@@ -94,7 +91,6 @@ impl Downloader<'_> {
         match response.status() {
             StatusCode::NOT_MODIFIED if condition.is_some() => return Ok(None),
             StatusCode::NOT_MODIFIED => return Err(UpdateError::NotModified),
-            _ if is_web_page(response.headers()) => return Err(UpdateError::WebPage),
             _ => {}
         }
         // A part of an earlier attempt may be of another version.
@@ -232,9 +228,4 @@ impl Version {
 
 fn header(headers: &HeaderMap, name: HeaderName) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
-}
-
-fn is_web_page(headers: &HeaderMap) -> bool {
-    header(headers, CONTENT_TYPE)
-        .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/html"))
 }

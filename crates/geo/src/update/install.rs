@@ -1,24 +1,27 @@
 //! Updates one database: download, verification, unpacking and installation in the target directory.
 
 use std::fs::{File, Permissions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Cursor, Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use base::atomic_file;
 use data_encoding::HEXLOWER;
+use flate2::read::MultiGzDecoder;
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 
 use super::download::{Downloader, Version};
-use super::error::Result;
-use super::{UpdateError, UpdateResult, unpack};
+use super::{Result, UpdateError, UpdateResult};
 use crate::verify;
 
 const TEMP_PREFIX: &str = ".geo-update-";
 const LOCK_FILE: &str = ".geo-update.lock";
+const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
+const TAR_BLOCK: u64 = 512;
+const TAR_MAGIC_RANGE: std::ops::Range<usize> = 257..262;
 
 pub(super) struct TargetDir {
     path: PathBuf,
@@ -49,19 +52,13 @@ impl TargetDir {
             Err(TryLockError::WouldBlock) => return Err(UpdateError::Locked),
             Err(TryLockError::Error(error)) => return Err(error.into()),
         }
-        let target_dir = TargetDir { path: path.to_owned(), _lock: lock };
-        target_dir.delete_stale_files()?;
-        Ok(target_dir)
-    }
-
-    fn delete_stale_files(&self) -> Result<()> {
-        for entry in std::fs::read_dir(&self.path)? {
+        for entry in std::fs::read_dir(path)? {
             let entry = entry?;
             if entry.file_name().as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()) {
                 std::fs::remove_file(entry.path())?;
             }
         }
-        Ok(())
+        Ok(TargetDir { path: path.to_owned(), _lock: lock })
     }
 
     /// Creates a temporary file on the same file system. It is deleted on drop unless installed.
@@ -121,10 +118,9 @@ pub(super) async fn refresh(mut downloader: Downloader<'_>, target_dir: &TargetD
     // On a blocking thread, because unpacking and verifying take seconds of CPU time.
     let unpacking = tokio::task::spawn_blocking(move || {
         let download_sha256 = unpack_verified(&part, checksum, &mut file, limit)?;
-        let installed_sha256 = file_sha256(file.path())?;
-        Ok::<_, UpdateError>((file, download_sha256, installed_sha256))
+        Ok::<_, UpdateError>((file_sha256(file.path())?, file, download_sha256))
     });
-    let (file, download_sha256, installed_sha256) = unpacking.await.map_err(UpdateError::Panicked)??;
+    let (installed_sha256, file, download_sha256) = unpacking.await.map_err(UpdateError::Panicked)??;
     let info = InstallInfo { url_sha256: url_sha256(url), download_sha256, installed_sha256, version };
     // Written first, so that a failure leaves the installed file unchanged. Info that does not match the installed file
     // is ignored.
@@ -168,7 +164,7 @@ fn unpack_verified(
     if starts_with_html(&mut packed)? {
         return Err(UpdateError::WebPage);
     }
-    unpack::unpack(packed, to, limit)?;
+    unpack(packed, to, limit)?;
     verify(to.path()).map_err(UpdateError::Unusable)?;
     Ok(download_sha256)
 }
@@ -193,6 +189,95 @@ fn file_sha256(path: &Path) -> io::Result<String> {
         match file.read(&mut buffer)? {
             0 => return Ok(HEXLOWER.encode(&hasher.finalize())),
             count => hasher.update(&buffer[..count]),
+        }
+    }
+}
+
+/// Copies the database from `from` to `to`. Fails if more than `limit` bytes are unpacked, to stop decompression bombs.
+fn unpack(mut from: File, to: &mut impl Write, limit: u64) -> Result<()> {
+    let mut magic = Vec::new();
+    (&mut from).take(2).read_to_end(&mut magic)?;
+    from.rewind()?;
+    let unpacked: Box<dyn Read> =
+        if magic == GZIP_MAGIC { Box::new(MultiGzDecoder::new(from)) } else { Box::new(from) };
+    // One byte more than allowed. If it is read, the content is too large, whatever the result.
+    let mut unpacked = unpacked.take(limit.saturating_add(1));
+    let found = copy_database(&mut unpacked, to);
+    if unpacked.limit() == 0 {
+        return Err(UpdateError::TooLarge(limit));
+    }
+    if found.map_err(UpdateError::Archive)? { Ok(()) } else { Err(UpdateError::NoDatabase) }
+}
+
+/// Returns whether there is a database.
+fn copy_database(from: &mut impl Read, to: &mut impl Write) -> io::Result<bool> {
+    let mut head = Vec::new();
+    from.take(TAR_BLOCK).read_to_end(&mut head)?;
+    let is_tar = head.get(TAR_MAGIC_RANGE) == Some(b"ustar");
+    let mut whole = Cursor::new(head).chain(from);
+    if is_tar { copy_from_tar(whole, to) } else { io::copy(&mut whole, to).map(|_| true) }
+}
+
+/// Copies the first file whose name ends in `.mmdb`. Links, directories and all other entries are skipped, also extension
+/// headers, which `tar` would read into memory, whatever their size. Only names over 100 bytes would need them.
+fn copy_from_tar(from: impl Read, to: &mut impl Write) -> io::Result<bool> {
+    let mut archive = tar::Archive::new(from);
+    for entry in archive.entries()?.raw(true) {
+        let mut entry = entry?;
+        if entry.header().entry_type().is_file() && entry.path_bytes().ends_with(b".mmdb") {
+            io::copy(&mut entry, to)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use tar::{Builder, EntryType, Header};
+
+    use super::*;
+
+    const CONTENT: &[u8] = b"content";
+
+    /// Adds an entry with this type, name in its header, and content.
+    fn add(archive: &mut Builder<Vec<u8>>, kind: EntryType, name: &str, content: &[u8]) {
+        let mut header = Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(content.len() as u64);
+        header.set_path(name).unwrap();
+        header.set_cksum();
+        archive.append(&header, content).unwrap();
+    }
+
+    fn unpacked(archive: Builder<Vec<u8>>) -> Result<Vec<u8>, String> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&archive.into_inner().unwrap()).unwrap();
+        io::Seek::rewind(&mut file).unwrap();
+        let mut to = Vec::new();
+        unpack(file, &mut to, 1 << 30).map_err(|error| format!("{:#}", anyhow::Error::new(error)))?;
+        Ok(to)
+    }
+
+    #[test]
+    fn extension_headers_of_any_size_are_skipped() {
+        for kind in
+            [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader, EntryType::XGlobalHeader]
+        {
+            let mut archive = Builder::new(Vec::new());
+            add(&mut archive, kind, "first.mmdb", &[b'x'; 1 << 20]);
+            add(&mut archive, EntryType::Regular, "x.mmdb", CONTENT);
+            assert_eq!(unpacked(archive).unwrap(), CONTENT, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn links_directories_and_sparse_files_named_like_a_database_are_skipped() {
+        let kinds = [EntryType::Symlink, EntryType::Link, EntryType::Directory, EntryType::Fifo];
+        for kind in kinds.into_iter().chain([EntryType::GNUSparse]) {
+            let mut archive = Builder::new(Vec::new());
+            add(&mut archive, kind, "first.mmdb", b"");
+            assert_eq!(unpacked(archive).unwrap_err(), "the archive contains no .mmdb file", "{kind:?}");
         }
     }
 }

@@ -6,8 +6,7 @@ use jiff::{Timestamp, ToSpan, tz::TimeZone};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::error::Result;
-use super::{GeoUpdateArgs, UpdateError};
+use super::{GeoUpdateArgs, Result, UpdateError};
 
 /// One database to download.
 #[derive(Debug)]
@@ -141,10 +140,7 @@ pub(super) fn sha256(text: &str) -> Option<String> {
 }
 
 fn base_url(args: &GeoUpdateArgs, default: &str) -> Result<Url> {
-    match &args.provider_url {
-        Some(url) => Ok(url.clone()),
-        None => Ok(Url::parse(default)?),
-    }
+    Ok(args.provider_url.clone().map_or_else(|| Url::parse(default), Ok)?)
 }
 
 /// The editions to download. Rejects names that are not safe in a URL path or a file name.
