@@ -23,30 +23,14 @@ pub struct Country {
 /// Finds a country by its ISO code, in upper or lower case. Also finds XK (Kosovo), which is not an ISO code
 /// but is used by every provider.
 pub fn find(code: &str) -> Option<&'static Country> {
-    static TABLE: LazyLock<Vec<Option<Country>>> = LazyLock::new(build);
-    TABLE.get(index(code)?)?.as_ref()
-}
-
-fn index(code: &str) -> Option<usize> {
-    let letter = |byte: u8| {
-        let upper = byte.to_ascii_uppercase();
-        upper.is_ascii_uppercase().then(|| usize::from(upper - b'A'))
-    };
-    let [first, second] = code.as_bytes() else {
-        return None;
-    };
-    Some(letter(*first)? * 26 + letter(*second)?)
-}
-
-fn build() -> Vec<Option<Country>> {
-    let mut table = vec![None; 26 * 26];
-    let kosovo = Country { code: "XK", name: "Kosovo", continent: "EU", currency: Some("EUR"), eu: false };
-    for country in CountryIterator::new().map(|source| facts(&source)).chain([kosovo]) {
-        if let Some(slot) = index(country.code).and_then(|index| table.get_mut(index)) {
-            *slot = Some(country);
-        }
-    }
-    table
+    static TABLE: LazyLock<HashMap<[u8; 2], Country>> = LazyLock::new(|| {
+        let kosovo =
+            Country { code: "XK", name: "Kosovo", continent: "EU", currency: Some("EUR"), eu: false };
+        let countries = CountryIterator::new().map(|source| facts(&source)).chain([kosovo]);
+        countries.filter_map(|country| Some((country.code.as_bytes().try_into().ok()?, country))).collect()
+    });
+    let code: [u8; 2] = code.as_bytes().try_into().ok()?;
+    TABLE.get(&code.map(|letter| letter.to_ascii_uppercase()))
 }
 
 fn facts(source: &keshvar::Country) -> Country {
@@ -148,21 +132,15 @@ pub(crate) fn timezones(country: &str) -> &'static [&'static str] {
     BY_COUNTRY.get(country).map_or(&[], Vec::as_slice)
 }
 
-static POINTS: LazyLock<HashMap<&str, Point>> = LazyLock::new(|| {
-    let mut by_country: HashMap<_, Vec<_>> = HashMap::new();
-    for [country, coordinates, _] in rows() {
-        by_country.entry(country).or_default().extend(parse_point(coordinates));
-    }
-    by_country.into_iter().filter_map(|(country, points)| Some((country, middle(&points)?))).collect()
-});
-
 /// Latitude and longitude.
 pub type Point = (f64, f64);
 
 /// A point to mark the country on a map: the main city of one of its timezones, the one in the middle of them. `None` if
 /// the country has none.
 pub fn point(country: &str) -> Option<Point> {
-    POINTS.get(country).copied()
+    let cities = rows().filter(|[code, ..]| *code == country);
+    let points: Vec<_> = cities.filter_map(|[_, coordinates, _]| parse_point(coordinates)).collect();
+    middle(&points)
 }
 
 /// The point with the smallest sum of distances to the others; the first of equals. Unlike an average, it is always in

@@ -1,4 +1,4 @@
-//! One loaded MMDB database. All of a file is verified before use.
+//! One MMDB database, loaded or built in. All of a file is verified before use.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,19 +6,21 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
 use base::watched_files;
+use flate2::read::GzDecoder;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use maxminddb::{LookupResult, MaxMindDbError, Reader, WithinOptions};
+use maxminddb::{LookupResult, Reader, WithinOptions};
 
 use crate::GeoError;
-use crate::layout::Fields;
 use crate::memory::MemoryLimit;
 use crate::merge::has_details;
 use crate::provider::{self, Attribution, DatabaseKind};
 use crate::public_address::is_public;
+use crate::record::Fields;
 
 /// Maximum size of a file: 2 GiB, three times the size of the largest commercial database.
 pub(crate) const DATABASE_LIMIT: u64 = 2 << 30;
@@ -34,6 +36,22 @@ const MAX_METADATA_SIZE: u64 = 128 << 10;
 
 /// The type of a database whose metadata has none: the placeholder of `with_complete_metadata`.
 const UNNAMED: &str = "unnamed";
+
+/// The name of the built-in country data in metrics and in `/readyz`. The chart's alert on old databases ignores names that
+/// start with "built-in".
+const BUILT_IN_NAME: &str = "built-in country data";
+
+/// The built-in country data. `built-in-geo.py` updates it.
+const BUILT_IN: &[u8] = include_bytes!("../data/built-in-geo.mmdb.gz");
+
+fn built_in_bytes() -> Vec<u8> {
+    // A gzip file ends with the size of its content, so the buffer never has to grow.
+    let size = BUILT_IN.last_chunk::<4>().map_or(0, |size| u32::from_le_bytes(*size));
+    let mut bytes = Vec::with_capacity(size as usize);
+    let read = GzDecoder::new(BUILT_IN).read_to_end(&mut bytes);
+    read.expect("the built-in country data can be decompressed (tested)");
+    bytes
+}
 
 /// Metadata of a database, for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,12 +132,18 @@ impl Database {
         Ok(Self::new(name, reader, probe))
     }
 
-    /// Loads the built-in country data without checking it, which would delay every start: a test does so.
-    pub(crate) fn load_built_in(name: &str, bytes: Vec<u8>) -> Result<Self, MaxMindDbError> {
-        let probe = Probe { kind: DatabaseKind::Country, has_details: false };
-        let mut database = Self::new(name, Reader::from_source(bytes)?, probe);
-        database.info.attribution = Some(provider::NRO);
-        Ok(database)
+    /// The built-in country data, which is always the last database. Decompressed once per process and shared by all snapshots.
+    /// Not checked, which would delay every start: a test does so.
+    pub(crate) fn built_in() -> Arc<Self> {
+        static DATABASE: LazyLock<Arc<Database>> = LazyLock::new(|| {
+            let reader = Reader::from_source(built_in_bytes());
+            let reader = reader.expect("the built-in country data is valid (tested)");
+            let probe = Probe { kind: DatabaseKind::Country, has_details: false };
+            let mut database = Database::new(BUILT_IN_NAME, reader, probe);
+            database.info.attribution = Some(provider::NRO);
+            Arc::new(database)
+        });
+        DATABASE.clone()
     }
 
     fn new(name: &str, reader: Reader<Vec<u8>>, probe: Probe) -> Self {
@@ -148,11 +172,6 @@ impl Database {
         let text = description.map(|text| text.chars().filter(|c| !c.is_ascii_digit()).collect());
         (database_type != UNNAMED)
             .then(|| (database_type.as_str(), text.unwrap_or_default(), attribution.as_ref(), *ip_version))
-    }
-
-    /// Finds the record of an address.
-    pub(crate) fn find_record(&self, ip: IpAddr) -> Option<FoundRecord<'_>> {
-        self.lookup(ip).filter(FoundRecord::has_data)
     }
 
     /// Looks up an address. The result has the network that it is for, whether or not there is a record. `None` for an IPv6
@@ -239,6 +258,10 @@ fn infer_kind(fields: &Fields<'_>) -> DatabaseKind {
 
 #[cfg(test)]
 mod tests {
+    use data_encoding::HEXLOWER;
+    use serde_json::Value;
+    use sha2::{Digest, Sha256};
+
     use super::*;
 
     #[test]
@@ -272,5 +295,68 @@ mod tests {
         }
         assert_eq!(info(0).date_and_age(JUNE_17), "an unknown date");
         assert_eq!(info(u64::MAX).date_and_age(JUNE_17), "an unknown date");
+    }
+
+    /// The file that `built-in-geo.py` writes next to the data.
+    fn manifest() -> Value {
+        serde_json::from_str(include_str!("../data/built-in-geo.json")).expect("JSON")
+    }
+
+    fn country(ip: &str) -> Option<&'static str> {
+        let database = Database::built_in();
+        let record = database.lookup(ip.parse().expect("IP address")).filter(FoundRecord::has_data)?;
+        Some(Database::fields(&record)?.country?.code)
+    }
+
+    #[test]
+    fn committed_data_matches_its_manifest() {
+        let (manifest, bytes) = (manifest(), built_in_bytes());
+        assert_eq!(manifest["sha256"], HEXLOWER.encode(&Sha256::digest(&bytes)));
+        let info = Database::built_in().info.clone();
+        assert_eq!(manifest["date"], info.date().expect("build time").to_string());
+        assert_eq!(manifest["package"], "@ip-location-db/geo-whois-asn-country-mmdb");
+        let date = info.date().expect("build time").strftime("%Y%m%d").to_string();
+        for version in ["version", "operators_version"] {
+            assert!(manifest[version].as_str().is_some_and(|version| version.contains(&date)), "{manifest}");
+        }
+        assert_eq!(
+            (&manifest["license"], &manifest["source_license"]),
+            (&"CC0-1.0".into(), &"CC-BY-4.0".into())
+        );
+        let attribution = info.attribution.expect("CC BY requires one");
+        assert!(manifest["attribution"].as_str().is_some_and(|text| text.contains("NRO")), "{manifest}");
+        assert!(
+            attribution.text.contains("NRO") && attribution.url == "https://www.nro.net",
+            "{attribution:?}"
+        );
+    }
+
+    #[test]
+    fn committed_data_passes_the_checks_of_loaded_files() {
+        Database::load(BUILT_IN_NAME, built_in_bytes()).expect("valid");
+        let info = &Database::built_in().info;
+        assert_eq!((info.kind, info.ip_version), (DatabaseKind::Country, 6));
+        assert!(info.name.starts_with("built-in"), "the chart's alert ignores it");
+    }
+
+    #[test]
+    fn database_is_loaded_once() {
+        assert!(Arc::ptr_eq(&Database::built_in(), &Database::built_in()));
+    }
+
+    #[test]
+    fn public_addresses_have_a_country() {
+        for (ip, code) in [
+            ("8.8.8.8", "US"),
+            ("193.0.6.139", "NL"),
+            ("133.242.0.3", "JP"),
+            ("2001:4860:4860::8888", "US"),
+            ("2001:67c:2e8:22::c100:68b", "NL"),
+            // In Australia, according to the data without the countries of operators.
+            ("2001:ee0::1", "VN"),
+            ("2001:e40::1", "JP"),
+        ] {
+            assert_eq!(country(ip), Some(code), "{ip}");
+        }
     }
 }

@@ -11,11 +11,8 @@ use secrecy::SecretString;
 use tokio::time::MissedTickBehavior;
 
 pub mod asn;
-mod built_in;
 pub mod country;
 mod database;
-mod field;
-mod layout;
 mod location;
 mod location_cache;
 mod memory;
@@ -30,13 +27,13 @@ mod timezone;
 pub mod update;
 
 pub use database::DatabaseInfo;
-pub use field::{Field, Type, write_value};
-pub use location::{AsText, FULL_FIELDS, GEO_FIELDS, Location, LocationJson, RegionCode};
+pub use location::{FULL_FIELDS, Field, GEO_FIELDS, Location, LocationJson, Type, write_value};
 pub use provider::{Attribution, DatabaseKind};
 pub use public_address::is_public;
 pub use reload::ReloadStatus;
 pub use timezone::TimezoneInfo;
 
+use database::Database;
 use memory::MemoryLimit;
 use snapshot::Snapshot;
 
@@ -129,7 +126,7 @@ impl From<std::io::Error> for GeoError {
 
 /// Loads a file as the service does, with all checks, and returns its metadata.
 pub fn verify(path: &Path) -> Result<DatabaseInfo, GeoError> {
-    Ok(database::Database::open(path, &MemoryLimit::of_this_process())?.info)
+    Ok(Database::open(path, &MemoryLimit::of_this_process())?.info)
 }
 
 /// The loaded geo data. Clones share it.
@@ -169,7 +166,7 @@ impl Geo {
     /// Looks up an address at `now` (Unix seconds) and passes the result to `use_location`. The location
     /// borrows from the current snapshot, which a concurrent reload does not affect.
     pub fn lookup<R>(&self, ip: IpAddr, now: i64, use_location: impl FnOnce(&Location<'_>) -> R) -> R {
-        use_location(&self.inner.current.load().location(ip.to_canonical(), now))
+        use_location(&self.inner.current.load().locate(ip.to_canonical(), now).0)
     }
 
     /// Like `lookup`, but passes the location as JSON, usually from the location cache.
@@ -202,7 +199,7 @@ impl Geo {
 
     /// Date and age of the built-in country data at `now` (Unix seconds): "2026-06-17, 5 months old".
     pub fn built_in_age(&self, now: i64) -> String {
-        built_in::database().info.date_and_age(now)
+        Database::built_in().info.date_and_age(now)
     }
 
     /// What the checks of the files have found since the start.

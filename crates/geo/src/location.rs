@@ -1,19 +1,17 @@
-//! The location and network of an IP address, borrowed from the loaded databases, and their JSON.
+//! The location and network of an IP address, borrowed from the loaded databases, and their JSON. Each response field is
+//! defined once, by `fields!`: its name, its value and its documentation.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::ops::Deref;
 
-use serde::{Serialize, Serializer};
-
-use crate::fields;
+use serde::Serialize;
 
 /// All data about one IP address; `fields!` below documents the fields. Borrows its strings from the snapshot.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Location<'a> {
     pub city: Option<&'a str>,
     pub region: Option<&'a str>,
-    pub region_code: Option<RegionCode>,
+    /// An ISO 3166-2 code.
+    pub region_code: Option<Cow<'a, str>>,
     pub country: Option<&'a str>,
     pub country_name: Option<&'a str>,
     pub continent: Option<&'a str>,
@@ -31,8 +29,6 @@ pub struct Location<'a> {
     pub postal_code: Option<Cow<'a, str>>,
     pub asn: Option<u32>,
     pub org: Option<&'a str>,
-    /// "AS64500 Example", if both parts are known.
-    pub as_text: Option<AsText<'a>>,
     pub is_eu: Option<bool>,
     pub currency: Option<&'a str>,
     /// Whether this is a known VPN or proxy network. `None` if the network is unknown.
@@ -41,71 +37,23 @@ pub struct Location<'a> {
     pub hosting: Option<bool>,
 }
 
-/// An ISO 3166-2 code, stored inline.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct RegionCode {
-    bytes: [u8; 6],
-    len: u8,
-}
-
-impl RegionCode {
-    /// Joins country and subdivision. `subdivision` may also be a complete code.
-    /// `None` if the result does not have the form of an ISO code, for example if `subdivision` is a GeoNames ID.
-    pub(crate) fn compose(country: &str, subdivision: &str) -> Option<Self> {
-        let part = match subdivision.split_once('-') {
-            Some((prefix, rest)) if prefix.eq_ignore_ascii_case(country) => rest,
-            Some(_) => return None,
-            None => subdivision,
-        };
-        let has_valid_length = country.len() == 2 && matches!(part.len(), 1..=3);
-        if !has_valid_length || !part.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return None;
-        }
-        let mut bytes = [0; 6];
-        bytes[..2].copy_from_slice(country.as_bytes());
-        bytes[2] = b'-';
-        bytes[3..3 + part.len()].copy_from_slice(part.as_bytes());
-        bytes.make_ascii_uppercase();
-        Some(RegionCode { bytes, len: 3 + part.len() as u8 })
+impl Location<'_> {
+    /// "AS64500 Example", if both parts are known.
+    pub fn as_text(&self) -> Option<String> {
+        Some(format!("AS{} {}", self.asn?, self.org?))
     }
 }
 
-impl Deref for RegionCode {
-    type Target = str;
-    fn deref(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for RegionCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&**self, f)
-    }
-}
-
-impl Serialize for RegionCode {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self)
-    }
-}
-
-/// Formats as "AS64500 Example" without storing the string.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AsText<'a> {
-    pub asn: u32,
-    pub org: &'a str,
-}
-
-impl fmt::Display for AsText<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AS{} {}", self.asn, self.org)
-    }
-}
-
-impl Serialize for AsText<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+/// Joins country and subdivision to a code of ISO 3166-2. `subdivision` may also be a complete code. `None` if the result
+/// does not have the form of a code, for example if `subdivision` is a GeoNames ID.
+pub(crate) fn compose_region_code(country: &str, subdivision: &str) -> Option<String> {
+    let part = match subdivision.split_once('-') {
+        Some((prefix, rest)) if prefix.eq_ignore_ascii_case(country) => rest,
+        Some(_) => return None,
+        None => subdivision,
+    };
+    let is_valid = matches!(part.len(), 1..=3) && part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_valid.then(|| format!("{country}-{}", part.to_ascii_uppercase()))
 }
 
 /// Initial buffer size. Most locations fit.
@@ -143,6 +91,54 @@ impl LocationJson {
     }
 }
 
+/// A JSON Schema type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Type {
+    String,
+    Integer,
+    Number,
+    Boolean,
+}
+
+// The names in JSON Schema.
+base::names!(Type: String => "string", Integer => "integer", Number => "number", Boolean => "boolean");
+
+/// The documentation of a response field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    pub name: &'static str,
+    /// The type of a value that is not null.
+    pub ty: Type,
+    /// An example value, as JSON.
+    pub example: &'static str,
+    pub description: &'static str,
+}
+
+/// Defines fields: a table of their documentation, and a function that writes them as JSON, each with a leading comma.
+/// Field names are literals that need no escaping, so each is joined with its punctuation at compile time.
+#[macro_export]
+macro_rules! fields {
+    ($(#[$doc:meta])* $table:ident, $write:ident($source:ident: $Source:ty) {
+        $($name:literal, $ty:ident, $value:expr, $example:literal, $description:literal;)*
+    }) => {
+        $(#[$doc])*
+        pub const $table: &[$crate::Field] = &[$(
+            $crate::Field { name: $name, ty: $crate::Type::$ty, example: $example, description: $description },
+        )*];
+
+        fn $write(json: &mut Vec<u8>, $source: $Source) {
+            $(
+                json.extend_from_slice(concat!(",\"", $name, "\":").as_bytes());
+                $crate::write_value(json, &$value);
+            )*
+        }
+    };
+}
+
+pub fn write_value(json: &mut Vec<u8>, value: &impl Serialize) {
+    serde_json::to_writer(json, value).expect("serializing scalars to a Vec can't fail");
+}
+
 fields! {
     /// The fields of the scope `geo`, in response order.
     GEO_FIELDS, write_geo_fields(location: &Location<'_>) {
@@ -159,7 +155,7 @@ fields! {
         "postal_code", String, location.postal_code, r#""94107""#, "Postal code.";
         "asn", Integer, location.asn, "64497", "Autonomous system (AS) number.";
         "org", String, location.org, r#""Example Network Two""#, "AS organization name or ISP.";
-        "as", String, location.as_text, r#""AS64497 Example Network Two""#, "AS number and organization name.";
+        "as", String, location.as_text(), r#""AS64497 Example Network Two""#, "AS number and organization name.";
         "is_eu", Boolean, location.is_eu, "false", "Whether the address is in the European Union.";
         "currency", String, location.currency, r#""USD""#, "ISO 4217 currency code of the country.";
     }
@@ -182,17 +178,10 @@ mod tests {
         for (part, code) in
             [("BE", Some("DE-BE")), ("DE-BE", Some("DE-BE")), ("1", Some("DE-1")), ("eng", Some("DE-ENG"))]
         {
-            assert_eq!(RegionCode::compose("DE", part).as_deref(), code, "{part}");
+            assert_eq!(compose_region_code("DE", part).as_deref(), code, "{part}");
         }
         for part in ["", "FR-75", "ABCD", "B E", "é", "DE-", "DE-BE-1"] {
-            assert_eq!(RegionCode::compose("DE", part), None, "{part}");
+            assert_eq!(compose_region_code("DE", part), None, "{part}");
         }
-    }
-
-    #[test]
-    fn as_text_displays_and_serializes_number_and_name() {
-        let text = AsText { asn: 64500, org: "Example" };
-        assert_eq!(text.to_string(), "AS64500 Example");
-        assert_eq!(serde_json::to_string(&text).expect("serialize"), "\"AS64500 Example\"");
     }
 }

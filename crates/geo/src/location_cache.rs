@@ -3,8 +3,9 @@
 
 use std::mem;
 use std::net::IpAddr;
-use std::ops::{Deref, Range};
-use std::sync::{Mutex, MutexGuard};
+use std::ops::Range;
+
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 
 use crate::location::LocationJson;
 
@@ -70,36 +71,25 @@ struct CachedLocation {
     json: LocationJson,
 }
 
-/// A cached location. Holds the lock of its set.
-pub(crate) struct Hit<'a> {
-    set: MutexGuard<'a, Set>,
-    way: usize,
-}
-
-impl Deref for Hit<'_> {
-    type Target = LocationJson;
-    fn deref(&self) -> &LocationJson {
-        &self.set.locations[self.way].json
-    }
-}
-
 impl LocationCache {
     pub(crate) fn new() -> Self {
         Self((0..SETS).map(|_| LockedSet::default()).collect())
     }
 
-    /// The location of a network, if it is cached and valid. Never blocks: a locked set is a miss.
-    pub(crate) fn get(&self, network: Network, now: i64) -> Option<Hit<'_>> {
-        let mut set = self.0[network.set()].0.try_lock().ok()?;
-        let way = set.way_of(network).filter(|way| set.locations[*way].valid.contains(&now))?;
-        set.used[way] = true;
-        Some(Hit { set, way })
+    /// The location of a network, if it is cached and valid. Never blocks: a locked set is a miss. The result holds the lock.
+    pub(crate) fn get(&self, network: Network, now: i64) -> Option<MappedMutexGuard<'_, LocationJson>> {
+        let cached = MutexGuard::try_map(self.0[network.set()].0.try_lock()?, |set| {
+            let way = set.way_of(network).filter(|way| set.locations[*way].valid.contains(&now))?;
+            set.used[way] = true;
+            Some(&mut set.locations[way].json)
+        });
+        cached.ok()
     }
 
     /// Caches a location in place of that of the same network, or of one that was not used recently.
     pub(crate) fn insert(&self, network: Network, valid: Range<i64>, json: LocationJson) {
         if json.len() <= MAX_JSON_LEN
-            && let Ok(mut set) = self.0[network.set()].0.try_lock()
+            && let Some(mut set) = self.0[network.set()].0.try_lock()
         {
             let way = set.way_of(network).unwrap_or_else(|| set.evict());
             set.locations[way] = CachedLocation { network, valid, json };

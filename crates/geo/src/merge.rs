@@ -2,7 +2,7 @@
 //! two databases are never mixed.
 
 use crate::country::Country;
-use crate::layout::Fields;
+use crate::record::Fields;
 
 /// How precisely a record locates an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,13 +1,121 @@
-//! One database record as stored: reads the fields of all supported layouts in one pass.
+//! The data of one database about one address: reads the fields of all supported layouts in one pass, and converts them
+//! into a common set.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::country::{self, Country};
+use crate::location::compose_region_code;
+use crate::timezone;
+
+/// The data of one database about one address.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Fields<'a> {
+    pub country: Option<&'static Country>,
+    pub region: Option<&'a str>,
+    /// As stored: "BE" or "DE-BE".
+    pub region_code: Option<&'a str>,
+    pub city: Option<&'a str>,
+    pub postal_code: Option<Cow<'a, str>>,
+    pub coordinates: Option<(f64, f64)>,
+    pub timezone: Option<&'a str>,
+    pub asn: Option<u32>,
+    pub org: Option<&'a str>,
+    pub proxy: bool,
+    pub hosting: bool,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn is_empty(&self) -> bool {
+        *self == Fields::default()
+    }
+
+    /// The region code of the database, if it has the form of one of this country.
+    pub(crate) fn stored_region_code(&self) -> Option<String> {
+        compose_region_code(self.country?.code, self.region_code?)
+    }
+}
+
+/// Decodes into a local record and converts it by reference, because the record is too large to move.
+impl<'de> Deserialize<'de> for Fields<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut record = MmdbRecord::default();
+        let entry = Entry { field: None, map: Some(Section::Root) };
+        deserializer.deserialize_map(Value { record: &mut record, entry, in_list: false })?;
+        Ok(convert(&record))
+    }
+}
+
+fn convert<'a>(record: &MmdbRecord<'a>) -> Fields<'a> {
+    let text = |field| record.get(field).text();
+    let number = |field| record.get(field).number();
+    let is_set = |field| record.get(field).flag() == Some(true);
+    let (region, region_code) = match text(Field::RegionName) {
+        Some(name) => (Some(name), text(Field::RegionCode).or(text(Field::Region))),
+        None => (text(Field::Region), text(Field::RegionCode)),
+    };
+    let point = number(Field::Latitude).zip(number(Field::Longitude));
+    let asn = record.get(Field::Asn).asn();
+    let name = text(Field::Name).filter(|_| asn.is_some());
+    // A list of residential proxies has no flags.
+    let is_listed_proxy =
+        text(Field::ProxyProvider).is_some() || number(Field::ProxyDays).is_some_and(|percent| percent > 0.0);
+    let is_anonymizer = [Field::Vpn, Field::PublicProxy, Field::ResidentialProxy, Field::Tor, Field::Relay]
+        .into_iter()
+        .any(is_set);
+    // MaxMind sets `is_anonymous` for hosting providers too, so together with `is_hosting_provider` it does not
+    // indicate a proxy. IPinfo sets it only for networks that hide their users, with or without `is_hosting`.
+    let is_hosting_provider = is_set(Field::HostingProvider);
+    let is_anonymous = (is_set(Field::Anonymous) || is_listed_proxy) && !is_hosting_provider;
+    let mut types = [Field::Type, Field::AsType].into_iter().filter_map(text);
+    let has_hosting_type = types.any(|kind| kind.eq_ignore_ascii_case("hosting"));
+    Fields {
+        country: if is_about_as(record) { None } else { find_country(record) },
+        region,
+        region_code,
+        city: text(Field::City),
+        postal_code: record.get(Field::PostalCode).text_or_integer(),
+        coordinates: point.filter(|at| on_earth(*at)).map(|at| (round(at.0), round(at.1))),
+        timezone: text(Field::Timezone).filter(|name| timezone::is_identifier(name)),
+        asn,
+        org: [Field::AsOrg, Field::Isp, Field::Organization].into_iter().find_map(text).or(name),
+        proxy: is_anonymizer || is_anonymous,
+        hosting: is_hosting_provider || is_set(Field::Hosting) || has_hosting_type,
+    }
+}
+
+/// Whether a record describes an AS, as in IPinfo's ASN database: its country is that of the holder, not that of the
+/// address. A record with `as_name`, a city or a region describes an address.
+fn is_about_as(record: &MmdbRecord<'_>) -> bool {
+    let has = |field| record.get(field).text().is_some();
+    let about_address = [Field::AsOrg, Field::City, Field::Region].into_iter().any(has);
+    record.get(Field::Asn).asn().is_some() && has(Field::Name) && !about_address
+}
+
+/// In flat layouts, a `country` next to a `country_code` is the name (IPinfo Lite and Core). Otherwise `country` is the
+/// code (IPinfo's older country_asn and location files). MaxMind's `registered_country`, the country of the network's
+/// owner, is used only if the country of the address is missing.
+fn find_country(record: &MmdbRecord<'_>) -> Option<&'static Country> {
+    let codes = [Field::CountryCode, Field::Country, Field::RegisteredCountryCode];
+    country::find(codes.into_iter().find_map(|field| record.get(field).text())?)
+}
+
+/// Rounds to six decimal places (11 cm): some providers store 38.705799999999996 for 38.7058.
+fn round(degrees: f64) -> f64 {
+    // The sum turns -0.0 into 0.0.
+    (degrees * 1e6).round() / 1e6 + 0.0
+}
+
+fn on_earth((latitude, longitude): (f64, f64)) -> bool {
+    // False for NaN.
+    latitude.abs() <= 90.0 && longitude.abs() <= 180.0
+}
+
 /// A field that several layouts have in common. `Section::entry` lists its keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Field {
+enum Field {
     /// In flat layouts, the code or, next to a `CountryCode`, the name. MaxMind and DB-IP have a map instead.
     Country,
     CountryCode,
@@ -48,16 +156,11 @@ pub(crate) enum Field {
 const FIELDS: usize = Field::Hosting as usize + 1;
 
 #[derive(Debug, Default)]
-pub(crate) struct MmdbRecord<'a>([Scalar<'a>; FIELDS]);
+struct MmdbRecord<'a>([Scalar<'a>; FIELDS]);
 
 impl<'a> MmdbRecord<'a> {
-    pub(crate) fn get(&self, field: Field) -> Scalar<'a> {
+    fn get(&self, field: Field) -> Scalar<'a> {
         self.0[field as usize]
-    }
-
-    pub(crate) fn read<D: Deserializer<'a>>(&mut self, deserializer: D) -> Result<(), D::Error> {
-        let entry = Entry { field: None, map: Some(Section::Root) };
-        deserializer.deserialize_map(Value { record: self, entry, in_list: false })
     }
 }
 
@@ -65,19 +168,17 @@ impl<'a> MmdbRecord<'a> {
 #[derive(Clone, Copy)]
 enum Section {
     Root,
-    Country,
-    /// MaxMind's country of the network's owner.
-    RegisteredCountry,
-    /// The largest subdivision, which is the first in the file's list.
-    Region,
-    Postal,
+    /// A code and a map of names, for the fields that are used of them. Of a list, such as that of the subdivisions, only
+    /// the first is read.
+    Place {
+        code: Option<Field>,
+        name: Option<Field>,
+    },
+    /// A map of names by language.
+    Names(Field),
     Location,
     /// MaxMind's map for the keys of the network, which other layouts have at the top level.
     Traits,
-    /// A map of names by language.
-    Names(Field),
-    /// A map of which only the names are used.
-    Named(Field),
 }
 
 /// What a key stands for: the field that a scalar sets, and the section that a map is read as.
@@ -90,35 +191,33 @@ struct Entry {
 impl Section {
     /// Returns what `key` stands for in this section. `None` if it is unknown.
     fn entry(self, key: &[u8]) -> Option<Entry> {
-        let scalar = |field| Some(Entry { field: Some(field), map: None });
-        let map = |map| Some(Entry { field: None, map: Some(map) });
-        match (self, key) {
-            (Self::Root, _) => root_entry(key),
-            (Self::Traits, _) => network_field(key).and_then(scalar),
-            (Self::Named(field), b"names") => map(Self::Names(field)),
-            (Self::Names(field), b"en") => scalar(field),
-            (Self::Country, b"iso_code" | b"code") => scalar(Field::CountryCode),
-            (Self::RegisteredCountry, b"iso_code") => scalar(Field::RegisteredCountryCode),
-            (Self::Region, b"iso_code" | b"code") => scalar(Field::RegionCode),
-            (Self::Region, b"names") => map(Self::Names(Field::Region)),
-            (Self::Postal, b"code" | b"iso_code") => scalar(Field::PostalCode),
-            (Self::Location, b"latitude") => scalar(Field::Latitude),
-            (Self::Location, b"longitude") => scalar(Field::Longitude),
-            (Self::Location, b"time_zone") => scalar(Field::Timezone),
-            _ => None,
-        }
+        let (field, map) = match (self, key) {
+            (Self::Root, _) => return root_entry(key),
+            (Self::Traits, _) => (network_field(key), None),
+            (Self::Place { code, .. }, b"code" | b"iso_code") => (code, None),
+            (Self::Place { name, .. }, b"names") => (None, name.map(Self::Names)),
+            (Self::Names(field), b"en") => (Some(field), None),
+            (Self::Location, b"latitude") => (Some(Field::Latitude), None),
+            (Self::Location, b"longitude") => (Some(Field::Longitude), None),
+            (Self::Location, b"time_zone") => (Some(Field::Timezone), None),
+            _ => return None,
+        };
+        Some(Entry { field, map })
     }
 }
 
 /// The top level: MaxMind's maps, and the keys of the flat layouts (IPinfo, ip-location-db).
 fn root_entry(key: &[u8]) -> Option<Entry> {
+    let place = |code, name| Some(Section::Place { code, name });
     let (field, map) = match key {
-        b"city" => (Some(Field::City), Some(Section::Named(Field::City))),
-        b"country" => (Some(Field::Country), Some(Section::Country)),
-        b"registered_country" => (None, Some(Section::RegisteredCountry)),
+        b"city" => (Some(Field::City), place(None, Some(Field::City))),
+        b"country" => (Some(Field::Country), place(Some(Field::CountryCode), None)),
+        // The country of the network's owner.
+        b"registered_country" => (None, place(Some(Field::RegisteredCountryCode), None)),
         b"location" => (None, Some(Section::Location)),
-        b"postal" => (Some(Field::PostalCode), Some(Section::Postal)),
-        b"subdivisions" => (None, Some(Section::Region)),
+        b"postal" => (Some(Field::PostalCode), place(Some(Field::PostalCode), None)),
+        // From the largest to the smallest.
+        b"subdivisions" => (None, place(Some(Field::RegionCode), Some(Field::Region))),
         b"traits" => (None, Some(Section::Traits)),
         b"country_code" => (Some(Field::CountryCode), None),
         b"region" | b"state1" => (Some(Field::Region), None),
@@ -200,7 +299,7 @@ impl<'de> Visitor<'de> for Value<'_, 'de> {
         }
         Ok(())
     }
-    /// Uses the first element of a list: subdivisions are sorted from largest to smallest.
+    /// Uses the first element of a list.
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<(), A::Error> {
         if self.entry.map.is_some() && !self.in_list {
             seq.next_element_seed(Value { in_list: true, ..self })?;
@@ -262,7 +361,7 @@ impl<'de> Visitor<'de> for KeyVisitor {
 /// A leaf value of a record. Converts between types: one provider stores as a string what another stores as a number or
 /// boolean.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) enum Scalar<'a> {
+enum Scalar<'a> {
     Text(&'a str),
     Integer(i64),
     Float(f64),
@@ -274,7 +373,7 @@ pub(crate) enum Scalar<'a> {
 
 impl<'a> Scalar<'a> {
     /// A non-empty string. Flat databases store "" or "-" if there is no value.
-    pub(crate) fn text(self) -> Option<&'a str> {
+    fn text(self) -> Option<&'a str> {
         match self {
             Scalar::Text(text) => Some(text.trim()).filter(|text| !matches!(*text, "" | "-")),
             _ => None,
@@ -282,14 +381,14 @@ impl<'a> Scalar<'a> {
     }
 
     /// A string, or an integer as a string: some providers store postal codes as integers.
-    pub(crate) fn text_or_integer(self) -> Option<Cow<'a, str>> {
+    fn text_or_integer(self) -> Option<Cow<'a, str>> {
         match self {
             Scalar::Integer(number) => Some(Cow::Owned(number.to_string())),
             other => other.text().map(Cow::Borrowed),
         }
     }
 
-    pub(crate) fn number(self) -> Option<f64> {
+    fn number(self) -> Option<f64> {
         match self {
             Scalar::Float(number) => Some(number),
             Scalar::Integer(number) => Some(number as f64),
@@ -298,15 +397,18 @@ impl<'a> Scalar<'a> {
     }
 
     /// An AS number: 174, "174" or "AS174". 0 is reserved and yields `None`.
-    pub(crate) fn asn(self) -> Option<u32> {
+    fn asn(self) -> Option<u32> {
         let number = match self {
             Scalar::Integer(number) => u32::try_from(number).ok()?,
-            other => strip_as_prefix(other.text()?).parse().ok()?,
+            other => {
+                let text = other.text()?;
+                text.strip_prefix("AS").or(text.strip_prefix("as")).unwrap_or(text).parse().ok()?
+            }
         };
         (number != 0).then_some(number)
     }
 
-    pub(crate) fn flag(self) -> Option<bool> {
+    fn flag(self) -> Option<bool> {
         match self {
             Scalar::Bool(flag) => Some(flag),
             Scalar::Integer(number) => Some(number != 0),
@@ -316,13 +418,6 @@ impl<'a> Scalar<'a> {
                 _ => None,
             },
         }
-    }
-}
-
-fn strip_as_prefix(text: &str) -> &str {
-    match text.get(..2) {
-        Some(prefix) if prefix.eq_ignore_ascii_case("AS") => &text[2..],
-        _ => text,
     }
 }
 

@@ -229,7 +229,7 @@ mod tests {
             let columns: Vec<_> = line.split('\t').collect();
             let [code, kind, names @ ..] = columns.as_slice() else { panic!("{line}") };
             let (country, part) = code.split_once('-').expect("a hyphen");
-            assert!(crate::location::RegionCode::compose(country, part).is_some(), "{line}");
+            assert!(crate::location::compose_region_code(country, part).is_some(), "{line}");
             assert!(["area", "city"].contains(kind) && !names.is_empty(), "{line}");
             for name in names {
                 assert!(!fold(name).is_empty(), "{line}");

@@ -1,16 +1,16 @@
 //! The databases and lists that are in use together. A reload replaces the whole snapshot.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::asn::AsnList;
-use crate::built_in;
 use crate::database::{Database, FoundRecord};
-use crate::layout::Fields;
-use crate::location::{AsText, Location, LocationJson, RegionCode};
+use crate::location::{FULL_FIELDS, GEO_FIELDS, Location, LocationJson};
 use crate::location_cache::{LocationCache, Network};
 use crate::merge::{Merged, merge_with_built_in};
+use crate::record::Fields;
 use crate::timezone::{self, Timezones};
 use crate::{country, region_code};
 
@@ -36,7 +36,7 @@ impl Snapshot {
         proxy: Arc<AsnList>,
         timezones: Arc<Timezones>,
     ) -> Self {
-        let built_in_database = built_in::database();
+        let built_in_database = Database::built_in();
         let cache = LocationCache::new();
         Self { databases, built_in_database, hosting, proxy, timezones, cache }
     }
@@ -46,20 +46,13 @@ impl Snapshot {
         self.databases.iter().chain([&self.built_in_database]).map(|database| &**database)
     }
 
-    /// The location of `ip`, merged from all databases.
-    pub(crate) fn location(&self, ip: IpAddr, now: i64) -> Location<'_> {
-        self.locate(ip, now).0
-    }
-
     /// The location of `ip`, and the source of each field if it has a value.
     pub(crate) fn explain(&self, ip: IpAddr, now: i64) -> (Location<'_>, Vec<(&'static str, String)>) {
-        let found = self.databases.iter().filter_map(|database| {
-            let record = database.find_record(ip)?;
-            Some((&**database, Database::fields(&record)?))
-        });
+        let fields =
+            |database| Database::fields(&Database::lookup(database, ip).filter(FoundRecord::has_data)?);
+        let found = self.databases.iter().filter_map(|database| Some((&**database, fields(database)?)));
         let (databases, records): (Vec<&Database>, Vec<_>) = found.unzip();
-        let built_in = || self.built_in_database.find_record(ip);
-        let merged = merge_with_built_in(records.into_iter(), || Database::fields(&built_in()?)?.country);
+        let merged = merge_with_built_in(records.into_iter(), || fields(&self.built_in_database)?.country);
         let sources = self.sources(&merged, &databases);
         (self.finish(merged.fields, now), sources)
     }
@@ -69,42 +62,27 @@ impl Snapshot {
         let (fields, sources) = (&merged.fields, &merged.sources);
         // The positions are those of merged records, so the default is never used.
         let database =
-            |position: usize| databases.get(position).map_or(String::new(), |db| db.info.to_string());
-        let stored_or = |is_stored: bool, position: usize, otherwise: &str| match is_stored {
-            true => database(position),
-            false => otherwise.to_owned(),
+            |at: usize| databases.get(at).map_or(String::new(), |database| database.info.to_string());
+        let source = |name| match name {
+            "country" if merged.built_in_country => self.built_in_database.info.to_string(),
+            "country" => database(sources.country),
+            "country_name" | "continent" | "is_eu" | "currency" => "derived from the country".to_owned(),
+            "region_code" if fields.stored_region_code().is_none() => {
+                "derived from the name of the region".to_owned()
+            }
+            "timezone" if fields.timezone.is_none() => {
+                "derived from the coordinates or the country".to_owned()
+            }
+            "timezone_offset" => format!("timezone data {}", self.timezones.info),
+            "asn" => database(sources.asn),
+            "org" => database(sources.org),
+            "as" => "made of asn and org".to_owned(),
+            "proxy" if fields.proxy => database(sources.proxy),
+            "hosting" if fields.hosting => database(sources.hosting),
+            "proxy" | "hosting" => format!("asn and the list of {name} networks"),
+            _ => database(sources.details),
         };
-        let by_country = "derived from the country".to_owned();
-        let details = || database(sources.details);
-        let has_region_code = fields.stored_region_code().is_some();
-        let by_region = "derived from the name of the region";
-        let by_location = "derived from the coordinates or the country";
-        vec![
-            ("city", details()),
-            ("region", details()),
-            ("region_code", stored_or(has_region_code, sources.details, by_region)),
-            (
-                "country",
-                match merged.built_in_country {
-                    true => self.built_in_database.info.to_string(),
-                    false => database(sources.country),
-                },
-            ),
-            ("country_name", by_country.clone()),
-            ("continent", by_country.clone()),
-            ("latitude", details()),
-            ("longitude", details()),
-            ("timezone", stored_or(fields.timezone.is_some(), sources.details, by_location)),
-            ("timezone_offset", format!("timezone data {}", self.timezones.info)),
-            ("postal_code", details()),
-            ("asn", database(sources.asn)),
-            ("org", database(sources.org)),
-            ("as", "made of asn and org".to_owned()),
-            ("is_eu", by_country.clone()),
-            ("currency", by_country),
-            ("proxy", stored_or(fields.proxy, sources.proxy, "asn and the list of proxy networks")),
-            ("hosting", stored_or(fields.hosting, sources.hosting, "asn and the list of hosting networks")),
-        ]
+        GEO_FIELDS.iter().chain(FULL_FIELDS).map(|field| (field.name, source(field.name))).collect()
     }
 
     /// Passes the location of `ip` as JSON to `use_json`, from the cache if possible.
@@ -130,7 +108,7 @@ impl Snapshot {
 
     /// Returns the location of `ip`, and the longest prefix of the networks that the databases have for it: all addresses of
     /// a network with at least this prefix have the same location.
-    fn locate(&self, ip: IpAddr, now: i64) -> (Location<'_>, u8) {
+    pub(crate) fn locate(&self, ip: IpAddr, now: i64) -> (Location<'_>, u8) {
         let longest = Cell::new(0);
         let find = |database| {
             // No result: the address is not public, or it is IPv6 and the file has only IPv4. Both then hold for its /24 or /48.
@@ -166,7 +144,10 @@ impl Snapshot {
         Location {
             city: fields.city,
             region: fields.region,
-            region_code: fields.stored_region_code().or_else(|| derived_region_code(&fields)),
+            region_code: fields.stored_region_code().map(Cow::Owned).or_else(|| {
+                // The code that the region's name identifies.
+                Some(Cow::Borrowed(region_code::find(country?.code, fields.region?)?))
+            }),
             country: country.map(|c| c.code),
             country_name: country.map(|c| c.name),
             continent: country.map(|c| c.continent),
@@ -177,7 +158,6 @@ impl Snapshot {
             timezone_offset: offset_timezone.and_then(|zone| self.timezones.offset(zone, now)),
             asn: fields.asn,
             org: fields.org,
-            as_text: fields.asn.zip(fields.org).map(|(asn, org)| AsText { asn, org }),
             is_eu: country.map(|c| c.eu),
             currency: country.and_then(|c| c.currency),
             proxy: flagged_or_listed(&self.proxy, fields.proxy),
@@ -185,10 +165,4 @@ impl Snapshot {
             postal_code: fields.postal_code,
         }
     }
-}
-
-/// The code that the region's name identifies.
-fn derived_region_code(fields: &Fields<'_>) -> Option<RegionCode> {
-    let country = fields.country?.code;
-    RegionCode::compose(country, region_code::find(country, fields.region?)?)
 }

@@ -57,7 +57,8 @@ fn unpack(archive: &[u8]) -> io::Result<HashMap<String, Vec<u8>>> {
 
 /// The timezones of a directory, completed by the built-in ones, or only the built-in ones. A lookup reads no file.
 pub(crate) struct Timezones {
-    timezones: HashMap<String, Timezone>,
+    /// Those of a directory are parsed when it is loaded, the built-in ones on first use.
+    parsed: HashMap<String, OnceLock<Option<TimeZone>>>,
     pub(crate) info: TimezoneInfo,
 }
 
@@ -81,12 +82,6 @@ impl fmt::Display for TimezoneInfo {
     }
 }
 
-/// One timezone. Those of the built-in data are parsed on first use, those of a directory when it is loaded.
-struct Timezone {
-    built_in: &'static [u8],
-    parsed: OnceLock<Option<TimeZone>>,
-}
-
 impl Timezones {
     /// The data in the binary or, if there is a directory, its data, which must be usable.
     pub(crate) fn open(directory: Option<&Path>) -> Result<Self, GeoError> {
@@ -102,12 +97,9 @@ impl Timezones {
 
     /// The data in the binary.
     pub(crate) fn built_in() -> Self {
-        let timezones = BUILT_IN.files.iter().map(|(name, bytes)| {
-            let timezone = Timezone { built_in: bytes, parsed: OnceLock::new() };
-            (name.clone(), timezone)
-        });
+        let parsed = BUILT_IN.files.keys().map(|name| (name.clone(), OnceLock::new())).collect();
         let info = TimezoneInfo { version: BUILT_IN.version.clone(), directory: None };
-        Timezones { timezones: timezones.collect(), info }
+        Timezones { parsed, info }
     }
 
     /// Reads and parses the timezones of a directory with a TZif file for each, as in /usr/share/zoneinfo. Its files need not
@@ -129,8 +121,7 @@ impl Timezones {
             // A file that is not a timezone was probably truncated.
             let parsed = parsed.ok_or_else(|| GeoError::InvalidTimezone { name: name.to_owned() })?;
             found = true;
-            let timezone = Timezone { built_in: &[], parsed: OnceLock::from(Some(parsed)) };
-            self.timezones.insert(name.to_owned(), timezone);
+            self.parsed.insert(name.to_owned(), OnceLock::from(Some(parsed)));
         }
         self.info = TimezoneInfo { version: version(directory), directory: Some(directory.to_owned()) };
         found.then_some(()).ok_or(GeoError::NoTimezones)
@@ -171,12 +162,12 @@ impl Timezones {
     }
 
     pub(crate) fn contains(&self, timezone: &str) -> bool {
-        self.timezones.contains_key(timezone)
+        self.parsed.contains_key(timezone)
     }
 
     fn parsed(&self, timezone: &str) -> Option<&TimeZone> {
-        let (name, timezone) = self.timezones.get_key_value(timezone)?;
-        timezone.parsed.get_or_init(|| TimeZone::tzif(name, timezone.built_in).ok()).as_ref()
+        let built_in = || TimeZone::tzif(timezone, BUILT_IN.files.get(timezone)?).ok();
+        self.parsed.get(timezone)?.get_or_init(built_in).as_ref()
     }
 }
 
@@ -319,8 +310,8 @@ mod tests {
     #[test]
     fn all_built_in_timezones_have_an_offset() {
         let timezones = Timezones::built_in();
-        assert!(timezones.timezones.len() > 500, "{}", timezones.timezones.len());
-        for timezone in timezones.timezones.keys() {
+        assert!(timezones.parsed.len() > 500, "{}", timezones.parsed.len());
+        for timezone in timezones.parsed.keys() {
             assert!(timezones.offset(timezone, JULY).is_some(), "{timezone}");
         }
     }
@@ -346,9 +337,8 @@ mod tests {
             match TimeZone::tzif("Europe/Berlin", &bytes) {
                 Ok(parsed) => {
                     accepted += 1;
-                    let timezone = Timezone { built_in: &[], parsed: OnceLock::from(Some(parsed)) };
-                    let info = TimezoneInfo { version: None, directory: None };
-                    let timezones = Timezones { timezones: [("X".to_owned(), timezone)].into(), info };
+                    let parsed = [("X".to_owned(), OnceLock::from(Some(parsed)))].into();
+                    let timezones = Timezones { parsed, ..Timezones::built_in() };
                     for now in [JANUARY, JULY, 0, -1 << 40, 1 << 37] {
                         timezones.offset("X", now);
                         timezones.next_change("X", now);

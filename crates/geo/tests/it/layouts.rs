@@ -172,10 +172,7 @@ fn coordinates_are_rounded_to_six_decimals() {
 fn asn_isp_and_enterprise_have_asn_and_org() {
     with_record("GeoLite2-ASN", &asn(3320, "Deutsche Telekom AG"), |_, location| {
         assert_eq!((location.asn, location.org), (Some(3320), Some("Deutsche Telekom AG")));
-        assert_eq!(
-            location.as_text.map(|text| text.to_string()).as_deref(),
-            Some("AS3320 Deutsche Telekom AG")
-        );
+        assert_eq!(location.as_text().as_deref(), Some("AS3320 Deutsche Telekom AG"));
         assert_eq!((location.proxy, location.hosting, location.country), (Some(false), Some(false), None));
     });
     let isp = map([
