@@ -19,6 +19,12 @@ import sys
 # CLDR never changes the meaning of a code, but ISO has reused the codes of these countries. keshvar has the new ones.
 REUSED_CODES = {"IR", "MA"}
 
+# Countries whose English names in keshvar, which come from CLDR, are those of the former regions with these codes.
+FORMER_ENGLISH_NAMES = {"MA"}
+
+# Codes that neither source has yet, in CLDR's form. `SPELLINGS` has their names.
+NEW_CODES = {"NO": ["no31", "no32", "no33", "no39", "no40", "no55", "no56"]}
+
 # Countries whose regions are those of the second level in every provider's data.
 SECOND_LEVEL = {"DO", "ID"}
 
@@ -84,11 +90,27 @@ SPELLINGS = {
     "KZ-59": ["North Kazakhstan"],
     "KZ-61": ["Turkistan"],
     "KZ-63": ["East Kazakhstan"],
-    "MA-07": ["Marrakesh-Safi"],
+    # And the former regions that are part of one region as a whole.
+    "MA-01": ["Tangier-Tétouan"],
+    "MA-02": ["Oriental"],
+    "MA-03": ["Fès-Boulemane"],
+    "MA-04": ["Gharb-Chrarda-Béni Hssen", "Rabat-Salé-Zemmour-Zaer"],
+    "MA-05": ["Tadla-Azilal"],
+    "MA-06": ["Grand Casablanca"],
+    "MA-07": ["Marrakesh-Safi", "Marrakesh-Tensift-El Haouz"],
+    "MA-11": ["Laâyoune-Boujdour-Sakia El Hamra"],
+    "MA-12": ["Oued Ed-Dahab-Lagouira"],
     "MX-CMX": ["Mexico City"],
     "MY-04": ["Melaka"],
     "MZ-MPM": ["Cidade de Maputo"],
     "NG-FC": ["FCT"],
+    "NO-31": ["Østfold"],
+    "NO-32": ["Akershus"],
+    "NO-33": ["Buskerud"],
+    "NO-39": ["Vestfold"],
+    "NO-40": ["Telemark"],
+    "NO-55": ["Troms", "Romsa", "Tromssa"],
+    "NO-56": ["Finnmark", "Finnmárku", "Finmarkku"],
     "PE-LMA": ["Lima Province"],
     "PL-20": ["Podlasie"],
     "QA-DA": ["Baladiyat ad Dawhah"],
@@ -142,7 +164,8 @@ def split_variants(name):
     """"Gyeonggido [Kyonggi-do]" are two names; "Praha, Hlavní město" is also "Hlavní město Praha"."""
     for part in re.split(r"[\[\]()/|;]", name):
         part = part.strip(" ²³¹*,")
-        if len(part) < 2 or not LATIN.fullmatch(part):
+        # In brackets, some have a language (de) or a note (EH-partial).
+        if len(part) < 2 or not LATIN.fullmatch(part) or re.fullmatch("[a-z]{2}|EH|EH-partial", part):
             continue
         if part.count(",") == 1:
             last, first = part.split(",")
@@ -162,7 +185,8 @@ def keshvar(directory):
         for name, country, code, rest, unofficial in pattern.findall(file.read_text()):
             kind = re.search(r"SubdivisionType::(\w+)", rest)[1]
             english = re.search(r'\("en", "((?:[^"\\]|\\.)*)"\)', rest)
-            names = [name] + ([english[1]] if english else []) + STRING.findall(unofficial)
+            is_former = country in FORMER_ENGLISH_NAMES
+            names = [name] + ([english[1]] if english and not is_former else []) + STRING.findall(unofficial)
             found[f"{country}-{code}"] = [unescape(each) for each in names], kind
     return found
 
@@ -175,7 +199,7 @@ def main(core, subdivisions, keshvar_source):
     others = keshvar(keshvar_source)
     lines = []
     for country in sorted(key for key in containment if re.fullmatch("[A-Z]{2}", key)):
-        codes = list(containment[country]["_contains"])
+        codes = containment[country]["_contains"] + NEW_CODES.get(country, [])
         if country in SECOND_LEVEL:
             codes += [inner for code in codes for inner in containment.get(code, {}).get("_contains", [])]
         for cldr_code in sorted(codes):

@@ -193,6 +193,14 @@ mod tests {
             // The table has "Az¯arbayjan-e Sharqi".
             ("IR", "Azarbayjan-e Sharqi", "IR-03"),
             ("MA", "Casablanca-Settat", "MA-06"),
+            // Until 2015, MA-04 was the code of Oriental, and MA-08 that of Grand Casablanca.
+            ("MA", "Oriental", "MA-02"),
+            ("MA", "Grand Casablanca", "MA-06"),
+            ("MA", "Rabat-Salé-Zemmour-Zaer", "MA-04"),
+            // Counties since 2024.
+            ("NO", "Akershus", "NO-32"),
+            ("NO", "Ostfold", "NO-31"),
+            ("NO", "Troms", "NO-55"),
             ("MX", "Mexico City", "MX-CMX"),
             ("TW", "Hsinchu City", "TW-HSZ"),
             ("ID", "West Java", "ID-JB"),
@@ -211,6 +219,8 @@ mod tests {
             ("TW", "Chiayi"),
             // Names of another country's regions, and of nothing.
             ("AT", "Bavaria"),
+            // Its parts are in two regions since 2015.
+            ("MA", "Meknès-Tafilalet"),
             ("XK", "Pristina"),
             ("ZZ", "Bavaria"),
             ("DE", "Atlantis"),
