@@ -207,7 +207,8 @@ impl Geo {
         self.inner.status.load_full()
     }
 
-    /// The databases in use with their ages at `now` (Unix seconds) and the rejected files, as one sentence for operators.
+    /// The databases in use with their ages at `now` (Unix seconds), the rejected and the deleted files, as one sentence for
+    /// operators.
     pub fn summary(&self, now: i64) -> String {
         let mut databases = self.databases();
         databases.pop();
@@ -219,8 +220,12 @@ impl Geo {
             true => format!("only the {built_in}; geo-update or --geo-db adds cities and networks"),
             false => loaded.chain([built_in]).collect::<Vec<_>>().join("; "),
         };
-        for rejection in &self.inner.status.load().rejections {
+        let status = self.inner.status.load();
+        for rejection in &status.rejections {
             summary.push_str(&format!("; rejected: {rejection}"));
+        }
+        for name in &status.deleted {
+            summary.push_str(&format!("; deleted, and in use until another file is loaded: {name}"));
         }
         summary
     }

@@ -29,6 +29,8 @@ pub struct ReloadStatus {
     pub rejected: u64,
     /// The names of the files whose present content is not in use, each with the reason.
     pub rejections: Vec<String>,
+    /// The names of the databases in use whose files were deleted.
+    pub deleted: Vec<String>,
 }
 
 /// The state of all watched files.
@@ -121,16 +123,21 @@ impl FileWatcher {
 
     /// Checks every file once. Returns whether a new snapshot is needed.
     pub(crate) fn check(&mut self) -> bool {
-        let (mut dropped, mut results, mut problems) = (false, Vec::new(), Vec::new());
+        let (mut results, mut problems) = (Vec::new(), Vec::new());
         for source in &mut self.sources {
-            dropped |= source.check(&self.memory, &mut results, &mut problems);
+            source.check(&self.memory, &mut results, &mut problems);
         }
         for list in self.lists() {
-            let result = list.check(|| load_list(list.path()));
-            if result == FileCheck::Removed {
-                log_removal(list.path(), true);
+            results.push((list.path().to_owned(), list.check(|| load_list(list.path()))));
+        }
+        let count = |wanted| results.iter().filter(|(_, result)| *result == wanted).count() as u64;
+        let reloads = count(FileCheck::Loaded) > 0;
+        self.sources.iter_mut().for_each(|source| source.drop_deleted(reloads));
+        for (path, _) in results.iter().filter(|(_, result)| *result == FileCheck::Removed) {
+            let is_list = self.lists().any(|list| list.path() == path);
+            if is_list || self.databases().any(|file| file.path() == path) {
+                tracing::warn!(file = %path.display(), keeps_previous = true, "geo file removed");
             }
-            results.push(result);
         }
         problems.iter().filter(|problem| !self.problems.contains(problem)).for_each(Problem::log);
         let links = problems.iter().filter_map(|problem| match problem {
@@ -140,12 +147,16 @@ impl FileWatcher {
         let databases = self.databases().filter_map(WatchedFiles::rejection);
         let lists = self.lists().filter_map(WatchedFiles::rejection);
         let rejections = databases.chain(links).chain(lists).collect();
-        let count = |wanted| results.iter().filter(|result| **result == wanted).count() as u64;
-        self.status.loaded += count(FileCheck::Loaded);
-        self.status.rejected += count(FileCheck::Rejected);
-        self.status.rejections = rejections;
+        let deleted = self.databases().filter(|file| !file.is_present());
+        let deleted = deleted.filter_map(|file| Some(file.value()?.info.name.clone())).collect();
+        self.status = ReloadStatus {
+            loaded: self.status.loaded + count(FileCheck::Loaded),
+            rejected: self.status.rejected + count(FileCheck::Rejected),
+            rejections,
+            deleted,
+        };
         self.problems = problems;
-        dropped || count(FileCheck::Loaded) > 0
+        reloads
     }
 
     /// Builds a snapshot of the loaded files.
@@ -202,61 +213,46 @@ impl Source {
         newest
     }
 
-    /// Checks all files. Returns whether the data of a deleted file was dropped.
+    /// Checks all files.
     fn check(
         &mut self,
         memory: &MemoryLimit,
-        results: &mut Vec<FileCheck>,
+        results: &mut Vec<(PathBuf, FileCheck)>,
         problems: &mut Vec<Problem>,
-    ) -> bool {
+    ) {
         let is_missing = self.optional && !self.path.is_dir();
-        match if is_missing { Ok(Vec::new()) } else { databases_at(&self.path, problems) } {
-            Ok(paths) => {
-                for path in paths {
-                    if !self.files.iter().any(|file| file.path() == path) {
-                        self.files.push(WatchedFiles::new("geo file", vec![path], DATABASE_LIMIT));
-                    }
-                }
-                if self.files.is_empty() && !self.optional {
-                    problems.push(Problem::Empty(self.path.clone()));
-                }
+        let paths = match if is_missing { Ok(Vec::new()) } else { databases_at(&self.path, problems) } {
+            Ok(paths) => paths,
+            // Its files are not deleted.
+            Err(error) => return problems.push(Problem::Unreadable(self.path.clone(), error.to_string())),
+        };
+        for path in paths {
+            if !self.files.iter().any(|file| file.path() == path) {
+                self.files.push(WatchedFiles::new("geo file", vec![path], DATABASE_LIMIT));
             }
-            Err(error) => problems.push(Problem::Unreadable(self.path.clone(), error.to_string())),
+        }
+        if self.files.is_empty() && !self.optional {
+            problems.push(Problem::Empty(self.path.clone()));
         }
         self.files.sort_by(|a, b| a.path().cmp(b.path()));
-        let mut removed = Vec::new();
         for file in &self.files {
             file.retry_if(|error| memory.fits_now(error));
-            let result = file.check(|| Database::open(file.path(), memory));
-            if result == FileCheck::Removed {
-                removed.push(file.path().to_owned());
-            }
-            results.push(result);
+            results.push((file.path().to_owned(), file.check(|| Database::open(file.path(), memory))));
         }
-        let dropped = self.drop_replaced();
-        for path in removed {
-            log_removal(&path, self.files.iter().any(|file| file.path() == path));
-        }
-        dropped
     }
 
-    /// Drops each deleted file as soon as an existing file of the same type is loaded; until then, its data stays in
-    /// use: dbip-city-2026-10.mmdb is dropped once dbip-city-2026-11.mmdb is loaded. A `--geo-db` path that is not a
-    /// directory stays in the list, so that a missing file is reported only once. Returns whether data was dropped.
-    fn drop_replaced(&mut self) -> bool {
-        let present = self.files.iter().filter(|file| file.is_present());
-        let present: Vec<_> = present.filter_map(WatchedFiles::value).collect();
-        let is_replaced = |old: &Database| present.iter().any(|new| new.build_key() == old.build_key());
-        let mut dropped = false;
+    /// Drops the files that do not exist. The data of a deleted one stays in use until the next reload: its replacement may
+    /// arrive later. A `--geo-db` path that is not a directory stays, so that a missing file is reported only once.
+    fn drop_deleted(&mut self, reloads: bool) {
         self.files.retain(|file| {
-            let value = file.value();
-            let is_only_file = file.path() == self.path;
-            let keep =
-                file.is_present() || is_only_file || value.as_ref().is_some_and(|old| !is_replaced(old));
-            dropped |= !keep && value.is_some();
+            let is_used = file.value().is_some();
+            let keep = file.is_present() || if is_used { !reloads } else { file.path() == self.path };
+            if is_used && !keep {
+                let file = file.path().display();
+                tracing::info!(%file, "geo file was deleted or replaced by another one; its data is no longer used");
+            }
             keep
         });
-        dropped
     }
 }
 
@@ -284,15 +280,6 @@ fn databases_at(path: &Path, problems: &mut Vec<Problem>) -> Result<Vec<PathBuf>
 fn is_database(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
     !hidden && path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("mmdb"))
-}
-
-/// Logs that a loaded file was removed, and whether its data stays in use.
-pub(crate) fn log_removal(path: &Path, keeps_previous: bool) {
-    let file = path.display();
-    match keeps_previous {
-        true => tracing::warn!(%file, keeps_previous, "geo file removed"),
-        false => tracing::info!(%file, "geo file replaced by another one"),
-    }
 }
 
 fn load_list(path: &Path) -> Result<AsnList, GeoError> {

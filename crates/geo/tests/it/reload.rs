@@ -160,6 +160,36 @@ fn deleted_file_keeps_its_data_until_replaced() {
 }
 
 #[test]
+fn deleted_database_is_dropped_at_the_next_reload() {
+    let dir = TempDir::new().expect("temp dir");
+    let [city_path, asn_path] = ["city.mmdb", "asn.mmdb"].map(|name| dir.path().join(name));
+    let asn = |name: &str| {
+        Builder::new("asn")
+            .add(NET, &Value::map([("asn", Value::from("AS64500")), ("as_name", Value::from(name))]))
+    };
+    for geo_db in [vec![dir.path().to_owned()], vec![city_path.clone(), asn_path.clone()]] {
+        replace(&city_path, &city_file("Berlin", 1));
+        replace(&asn_path, &asn("Old").finish());
+        let geo = open(GeoArgs { geo_db, ..GeoArgs::default() });
+        std::fs::remove_file(&city_path).expect("remove");
+        for _ in 0..2 {
+            assert!(!geo.check());
+            assert_eq!((city(&geo).as_deref(), geo.databases().len()), (Some("Berlin"), 3));
+            let end = "; deleted, and in use until another file is loaded: city.mmdb";
+            assert!(geo.summary(0).ends_with(end), "{}", geo.summary(0));
+        }
+        replace(&asn_path, &asn("New").finish());
+        assert!(geo.check());
+        assert_eq!((city(&geo), geo.databases().len()), (None, 2));
+        assert!(!geo.summary(0).contains("city.mmdb"), "{}", geo.summary(0));
+        assert!(!geo.check() && geo.reload_status().deleted.is_empty());
+        replace(&city_path, &city_file("Hamburg", 2));
+        assert!(geo.check(), "loaded again once it exists");
+        assert_eq!(city(&geo).as_deref(), Some("Hamburg"));
+    }
+}
+
+#[test]
 fn only_newest_build_of_a_type_in_a_directory_is_used() {
     let dir = TempDir::new().expect("temp dir");
     let file = |name: &str, bytes: Vec<u8>| std::fs::write(dir.path().join(name), bytes).expect("write");
