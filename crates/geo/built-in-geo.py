@@ -12,7 +12,14 @@ The packages have the license CC0-1.0; the data that they were made from has CC 
 NRO_LICENSE). lookup-svc complies with both: /docs shows the attribution to the NRO. The script fails if a package has
 other licenses: find out first whether the service can comply with them.
 
-It needs npm, unless you give it the packages as files.
+It needs npm, unless you give it the packages as files. Since June 2026, the packages say that their data is incorrect and
+get no updates. ip-location-db's new releases have the file user-country.mmdb instead, with the license PDDL-1.0 and without
+records of registries, so it needs no corrections:
+
+  curl -LO https://github.com/sapics/ip-location-db/releases/download/latest/user-country.mmdb
+  python3 crates/geo/built-in-geo.py user-country.mmdb
+
+Then change the attribution in src/provider.rs and the test of the built-in data, which names the package and its licenses.
 """
 
 import argparse
@@ -32,6 +39,9 @@ PACKAGE = "@ip-location-db/geo-whois-asn-country-mmdb"
 DATABASE = "geo-whois-asn-country.mmdb"
 OPERATORS_PACKAGE = "@ip-location-db/asn-country"
 OPERATORS = "asn-country-ipv6-num.csv"
+# A file of ip-location-db's new releases, which have no package.
+RELEASE_FILE = "user-country.mmdb"
+RELEASE_LICENSE = "PDDL-1.0"
 LICENSE = "CC0-1.0"
 # The license of the data in a package: the name of its file, and what the file must contain.
 SOURCE_LICENSE = "CC-BY-4.0"
@@ -136,11 +146,8 @@ def replace_australia(database, operators):
     return bytes(result)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, package in (("package", PACKAGE), ("operators", OPERATORS_PACKAGE)):
-        parser.add_argument(name, nargs="?", help=f"a file made with `npm pack {package}`; default: download it")
-    args = parser.parse_args()
+def build(args):
+    """Returns the corrected database of the packages, and their versions, licenses and checksums."""
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(args.package or download(PACKAGE, directory))
         version, package_sha256, database = read_package(PACKAGE, path, DATABASE)
@@ -148,12 +155,10 @@ def main():
         operators_version, operators_sha256, operators = read_package(OPERATORS_PACKAGE, path, OPERATORS)
     rows = csv.reader(operators.decode().splitlines())
     database = replace_australia(database, [(int(first), int(last), country) for first, last, country in rows])
-    built = datetime.datetime.fromtimestamp(read_number(database, b"build_epoch"), datetime.timezone.utc)
-    record = {
+    return database, {
         "package": PACKAGE,
         "version": version,
         "file": DATABASE,
-        "date": built.date().isoformat(),
         "operators_package": OPERATORS_PACKAGE,
         "operators_version": operators_version,
         "license": LICENSE,
@@ -161,13 +166,31 @@ def main():
         "attribution": ATTRIBUTION,
         "package_sha256": package_sha256,
         "operators_package_sha256": operators_sha256,
-        "sha256": hashlib.sha256(database).hexdigest(),
     }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    files = (("package", PACKAGE, f", or {RELEASE_FILE} of a release"), ("operators", OPERATORS_PACKAGE, ""))
+    for name, package, other in files:
+        help = f"a file made with `npm pack {package}`{other}; default: download the package"
+        parser.add_argument(name, nargs="?", help=help)
+    args = parser.parse_args()
+    built_on = lambda database: datetime.datetime.fromtimestamp(read_number(database, b"build_epoch"), datetime.timezone.utc)
+    if args.package and pathlib.Path(args.package).suffix == ".mmdb":
+        if pathlib.Path(args.package).name != RELEASE_FILE or args.operators:
+            sys.exit(f"of a release, only {RELEASE_FILE} is used: others have other licenses")
+        database = pathlib.Path(args.package).read_bytes()
+        record = {"file": RELEASE_FILE, "license": RELEASE_LICENSE, "date": built_on(database).date().isoformat()}
+    else:
+        database, record = build(args)
+        record["date"] = built_on(database).date().isoformat()
+    record["sha256"] = hashlib.sha256(database).hexdigest()
     # Without a time and a file name in its header, the result depends on the database only.
     compressed = gzip.compress(database, 9, mtime=0)
     (DATA / "built-in-geo.mmdb.gz").write_bytes(compressed)
     (DATA / "built-in-geo.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    print(f"{PACKAGE} {version}: {DATABASE} of {record['date']}")
+    print(f"{record['file']} of {record['date']}")
     print(f"{len(database):,} bytes, {len(compressed):,} compressed")
 
 

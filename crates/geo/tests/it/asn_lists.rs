@@ -58,6 +58,27 @@ fn unannounced_network_is_removed_and_date_is_set() {
 }
 
 #[test]
+fn files_of_a_release_are_read_like_the_package() {
+    let dir = set_up("100\tExample\n150\tGone\n500\tSix\n", "300\tTunnel\n");
+    for version in ["4", "6"] {
+        let name = format!("asn-ipv{version}-num.csv");
+        fs::copy(dir.path().join("package").join(&name), dir.path().join(format!("origin-{name}")))
+            .expect("copy");
+    }
+    let files = ["origin-asn-ipv4-num.csv", "origin-asn-ipv6-num.csv"];
+    let touch =
+        Command::new("touch").current_dir(&dir).args(["-d", "2026-08-21T12:00:00Z"]).args(files).status();
+    assert!(touch.expect("touch").success());
+    let mut script = Command::new("python3");
+    script.current_dir(&dir).arg("asn-lists.py").args(files).args(["--crate", "cloudcheck.crate", "--write"]);
+    let output = script.output().expect("python3");
+    assert!(output.status.success(), "{output:?}");
+    let list = fs::read_to_string(dir.path().join("data/hosting-asns.txt")).expect("list");
+    assert!(list.starts_with("# Date: 2026-08-21\n# Checked with origin-asn "), "{list}");
+    assert!(list.ends_with("\n100\tExample\n500\tSix\n"), "{list}");
+}
+
+#[test]
 fn network_with_another_operator_is_reported() {
     let dir = set_up("100\tFormer Name\n200\tBrand (Other)\n", "300\tTunnel\n");
     let (output, report) = run(&dir, &["--write"]);

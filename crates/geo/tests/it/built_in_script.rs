@@ -86,6 +86,28 @@ fn database_is_compressed_and_recorded() {
 }
 
 #[test]
+fn file_of_a_release_is_used_as_it_is_and_others_are_rejected() {
+    let database = database(&[("193.0.6.0/24", "NL"), ("2400:4000::/22", "AU")]);
+    let (dir, _) = run([&database_package(&database), &operators_package("")]);
+    let run = |name: &str| {
+        fs::write(dir.path().join(name), &database).expect("write");
+        Command::new("python3").current_dir(&dir).args(["built-in-geo.py", name]).output().expect("python3")
+    };
+    let output = run("user-country.mmdb");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(written(&dir), database);
+    let record = fs::read(dir.path().join("data/built-in-geo.json")).expect("record");
+    let record: Json = serde_json::from_slice(&record).expect("JSON");
+    assert_eq!(
+        (&record["file"], &record["license"], &record["date"]),
+        (&"user-country.mmdb".into(), &"PDDL-1.0".into(), &"2026-06-17".into())
+    );
+    assert_eq!(record["sha256"], sha256sum(&dir.path().join("user-country.mmdb")));
+    let output = run("geolite2-country.mmdb");
+    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("other licenses"));
+}
+
+#[test]
 fn ipv6_network_in_australia_gets_country_of_its_operator() {
     let database = database(&[
         ("1.0.0.0/24", "AU"),
