@@ -84,12 +84,16 @@ impl DatabaseInfo {
         (self.build_epoch > 0).then(|| utc_date(i64::try_from(self.build_epoch).ok()?)).flatten()
     }
 
+    /// Days since the build, at `now` (Unix seconds). `None` if the metadata has no build time.
+    pub(crate) fn age_in_days(&self, now: i64) -> Option<i32> {
+        Some(self.date()?.until(utc_date(now)?).map_or(0, |span| span.get_days()).max(0))
+    }
+
     /// Date and age at `now` (Unix seconds): "2026-06-17, 5 months old".
     pub fn date_and_age(&self, now: i64) -> String {
-        let Some((date, today)) = self.date().zip(utc_date(now)) else {
+        let Some((date, days)) = self.date().zip(self.age_in_days(now)) else {
             return "an unknown date".to_owned();
         };
-        let days = date.until(today).map_or(0, |span| span.get_days()).max(0);
         let (count, unit) = match days {
             ..60 => (days, "day"),
             60..730 => ((days * 12 + 182) / 365, "month"),
@@ -314,6 +318,11 @@ mod tests {
         assert_eq!(manifest["sha256"], HEXLOWER.encode(&Sha256::digest(&bytes)));
         let info = Database::built_in().info.clone();
         assert_eq!(manifest["date"], info.date().expect("build time").to_string());
+        let date = format!("It is of {}", info.date().expect("build time"));
+        assert!(
+            include_str!("../../../docs/geo-data.md").contains(&date),
+            "docs/geo-data.md must contain {date:?}"
+        );
         assert_eq!(manifest["package"], "@ip-location-db/geo-whois-asn-country-mmdb");
         let date = info.date().expect("build time").strftime("%Y%m%d").to_string();
         for version in ["version", "operators_version"] {

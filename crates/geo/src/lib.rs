@@ -37,6 +37,9 @@ use database::Database;
 use memory::MemoryLimit;
 use snapshot::Snapshot;
 
+/// From this age on, operators are warned of the built-in data: addresses have moved to other countries meanwhile.
+const YEAR_IN_DAYS: i32 = 365;
+
 /// Flags of the geo data.
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "Geo data")]
@@ -210,24 +213,27 @@ impl Geo {
     /// The databases in use with their ages at `now` (Unix seconds), the rejected and the deleted files, as one sentence for
     /// operators.
     pub fn summary(&self, now: i64) -> String {
+        let status = self.inner.status.load();
         let mut databases = self.databases();
         databases.pop();
+        let mut parts: Vec<_> = databases
+            .iter()
+            .map(|info| format!("{} ({}) of {}", info.name, info.kind.as_str(), info.date_and_age(now)))
+            .collect();
         let built_in = format!("built-in country data of {}", self.built_in_age(now));
-        let loaded = databases.iter().map(|database| {
-            format!("{} ({}) of {}", database.name, database.kind.as_str(), database.date_and_age(now))
-        });
-        let mut summary = match databases.is_empty() {
+        parts.push(match parts.is_empty() {
             true => format!("only the {built_in}; geo-update or --geo-db adds cities and networks"),
-            false => loaded.chain([built_in]).collect::<Vec<_>>().join("; "),
-        };
-        let status = self.inner.status.load();
-        for rejection in &status.rejections {
-            summary.push_str(&format!("; rejected: {rejection}"));
+            false => built_in,
+        });
+        parts.extend(status.rejections.iter().map(|rejection| format!("rejected: {rejection}")));
+        let deleted = status.deleted.iter();
+        parts.extend(deleted.map(|name| format!("deleted, and in use until another file is loaded: {name}")));
+        if Database::built_in().info.age_in_days(now).is_some_and(|days| days >= YEAR_IN_DAYS) {
+            parts.push(
+                "warning: the built-in country data is over a year old; install a newer version".to_owned(),
+            );
         }
-        for name in &status.deleted {
-            summary.push_str(&format!("; deleted, and in use until another file is loaded: {name}"));
-        }
-        summary
+        parts.join("; ")
     }
 
     pub fn timezones(&self) -> TimezoneInfo {

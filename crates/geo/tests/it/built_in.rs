@@ -222,6 +222,11 @@ fn summary_states_dates_and_ages() {
         )
     );
     assert_eq!(only.built_in_age(start + 10 * DAY), format!("{date}, 10 days old"));
+    for geo in [&only, &both] {
+        assert!(!geo.summary(start + 364 * DAY).contains("warning"));
+        let warning = "; warning: the built-in country data is over a year old; install a newer version";
+        assert!(geo.summary(start + 366 * DAY).ends_with(warning), "{}", geo.summary(start + 366 * DAY));
+    }
     let summary = both.summary(NOVEMBER_16);
     assert!(
         summary.starts_with("new.mmdb (asn) of 2026-11-15, 1 day old; built-in country data of "),
