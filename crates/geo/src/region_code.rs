@@ -17,8 +17,26 @@ pub(crate) fn load() {
 /// The code of the only subdivision of `country` with this name ("DE-BY"). Spellings may differ in case, diacritics,
 /// punctuation and words such as "Province". `None` if there is no such subdivision or more than one: a wrong code is
 /// worse than none.
+///
+/// Tries the name as it is, then without the words that describe the kind of subdivision. Such a word in `name` must agree
+/// with the subdivision: "Moscow Oblast" is not the city of Moscow.
 pub(crate) fn find(country: &str, name: &str) -> Option<&'static str> {
-    INDEX.find(country, name)
+    let folded = fold(name);
+    let same_name = with_key(&INDEX.full, &key(country, &folded));
+    if !same_name.is_empty() {
+        return only_code(same_name.iter());
+    }
+    let short = shorten(&folded);
+    if short.is_empty() {
+        return None;
+    }
+    let has = |meaning| folded.split(' ').any(|word| word_meaning(word) == meaning);
+    let (says_area, says_city) = (has(Word::Area), has(Word::City));
+    let agrees = |name: &&Name| match name.is_city {
+        true => !says_area,
+        false => says_area || !says_city,
+    };
+    only_code(with_key(&INDEX.short, &key(country, &short)).iter().filter(agrees))
 }
 
 /// All names, sorted, twice: as they are, and without the words that only describe the kind of subdivision.
@@ -68,27 +86,6 @@ impl Index {
             names.shrink_to_fit();
         }
         Index { full, short }
-    }
-
-    /// Tries the name as it is, then without the words that describe the kind of subdivision. Such a word in `name`
-    /// must agree with the subdivision: "Moscow Oblast" is not the city of Moscow.
-    fn find(&self, country: &str, name: &str) -> Option<&'static str> {
-        let folded = fold(name);
-        let same_name = with_key(&self.full, &key(country, &folded));
-        if !same_name.is_empty() {
-            return only_code(same_name.iter());
-        }
-        let short = shorten(&folded);
-        if short.is_empty() {
-            return None;
-        }
-        let has = |meaning| folded.split(' ').any(|word| word_meaning(word) == meaning);
-        let (says_area, says_city) = (has(Word::Area), has(Word::City));
-        let agrees = |name: &&Name| match name.is_city {
-            true => !says_area,
-            false => says_area || !says_city,
-        };
-        only_code(with_key(&self.short, &key(country, &short)).iter().filter(agrees))
     }
 }
 

@@ -156,7 +156,12 @@ impl Downloader<'_> {
                 text.split_whitespace().next().unwrap_or_default().to_owned()
             }
             Checksum::Json(url) => match self.small_body(url).await {
-                Ok(text) => json_checksum(&text)?,
+                Ok(text) => {
+                    let json: serde_json::Value =
+                        serde_json::from_str(&text).map_err(|_| UpdateError::ChecksumFormat)?;
+                    let hex = json.pointer("/checksums/sha256").or(json.pointer("/sha256"));
+                    hex.and_then(|hex| hex.as_str()).unwrap_or_default().to_owned()
+                }
                 // Only 404 and 410 mean that there is no checksum. If a web page or invalid JSON did too, an attacker
                 // could disable the check by corrupting the checksum.
                 Err(UpdateError::NotFound) => return Ok(None),
@@ -187,12 +192,6 @@ impl Downloader<'_> {
             None => request,
         }
     }
-}
-
-fn json_checksum(text: &str) -> Result<String> {
-    let json: serde_json::Value = serde_json::from_str(text).map_err(|_| UpdateError::ChecksumFormat)?;
-    let hex = json.pointer("/checksums/sha256").or(json.pointer("/sha256"));
-    Ok(hex.and_then(|hex| hex.as_str()).unwrap_or_default().to_owned())
 }
 
 /// Converts an error status. 304 is left to the caller.
