@@ -243,7 +243,7 @@ fn probe(reader: &Reader<Vec<u8>>) -> Result<Probe, GeoError> {
             continue;
         }
         let fields: Fields<'_> = record.decode().map_err(GeoError::Corrupt)?.unwrap_or_default();
-        kind = kind.or((!fields.is_empty()).then(|| infer_kind(&fields)));
+        kind = kind.or((fields != Fields::default()).then(|| infer_kind(&fields)));
         details |= has_details(&fields);
     }
     Ok(Probe { kind: kind.ok_or(GeoError::NoKnownFields)?, has_details: details })

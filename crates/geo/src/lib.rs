@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -118,6 +118,13 @@ pub enum GeoError {
     },
 }
 
+impl GeoError {
+    /// The error at the start because of this path.
+    fn at(self, path: &Path) -> Self {
+        Self::NothingLoaded { path: path.to_owned(), reason: Box::new(self) }
+    }
+}
+
 impl From<std::io::Error> for GeoError {
     fn from(error: std::io::Error) -> Self {
         match error.kind() {
@@ -154,8 +161,9 @@ impl Geo {
     }
 
     fn open_within(args: &GeoArgs, memory: MemoryLimit) -> Result<Geo, GeoError> {
-        timezone::load_boundaries();
-        region_code::load();
+        // Loaded now instead of during the first request.
+        LazyLock::force(&timezone::FINDER);
+        LazyLock::force(&region_code::INDEX);
         let watcher = reload::FileWatcher::open(args, memory)?;
         let inner = Inner {
             status: ArcSwap::from_pointee(watcher.status.clone()),

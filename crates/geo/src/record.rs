@@ -27,11 +27,7 @@ pub(crate) struct Fields<'a> {
     pub hosting: bool,
 }
 
-impl<'a> Fields<'a> {
-    pub(crate) fn is_empty(&self) -> bool {
-        *self == Fields::default()
-    }
-
+impl Fields<'_> {
     /// The region code of the database, if it has the form of one of this country.
     pub(crate) fn stored_region_code(&self) -> Option<String> {
         compose_region_code(self.country?.code, self.region_code?)

@@ -7,12 +7,7 @@ use icu_normalizer::DecomposingNormalizerBorrowed as DecomposingNormalizer;
 /// Codes and names of the first-level subdivisions of all countries, written by `subdivisions.py`.
 const SUBDIVISIONS: &str = include_str!("../data/subdivisions.tsv");
 
-static INDEX: LazyLock<Index> = LazyLock::new(|| Index::new(SUBDIVISIONS));
-
-/// Loads the names now instead of during the first request.
-pub(crate) fn load() {
-    LazyLock::force(&INDEX);
-}
+pub(crate) static INDEX: LazyLock<Index> = LazyLock::new(|| Index::new(SUBDIVISIONS));
 
 /// The code of the only subdivision of `country` with this name ("DE-BY"). Spellings may differ in case, diacritics,
 /// punctuation and words such as "Province". `None` if there is no such subdivision or more than one: a wrong code is
@@ -40,7 +35,7 @@ pub(crate) fn find(country: &str, name: &str) -> Option<&'static str> {
 }
 
 /// All names, sorted, twice: as they are, and without the words that only describe the kind of subdivision.
-struct Index {
+pub(crate) struct Index {
     full: Vec<Name>,
     short: Vec<Name>,
 }

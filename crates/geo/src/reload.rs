@@ -175,19 +175,12 @@ fn fail_if_missing(args: &GeoArgs) -> Result<(), GeoError> {
     let is_missing = |path: &&PathBuf| matches!(path.try_exists(), Ok(false));
     let database = args.geo_db.first().filter(|_| args.geo_db.iter().all(|path| is_missing(&path)));
     let list = [&args.hosting_asns, &args.proxy_asns].into_iter().flatten().find(is_missing);
-    match database.or(list) {
-        Some(path) => {
-            let (path, reason) = (path.clone(), Box::new(GeoError::NotFound));
-            Err(GeoError::NothingLoaded { path, reason })
-        }
-        None => Ok(()),
-    }
+    database.or(list).map_or(Ok(()), |path| Err(GeoError::NotFound.at(path)))
 }
 
 /// The error of a file that was never loaded.
 fn start_error<T>(file: &WatchedFiles<T, GeoError>) -> GeoError {
-    let reason = Box::new(file.take_error().unwrap_or(GeoError::NotFound));
-    GeoError::NothingLoaded { path: file.path().to_owned(), reason }
+    file.take_error().unwrap_or(GeoError::NotFound).at(file.path())
 }
 
 impl Source {

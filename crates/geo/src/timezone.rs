@@ -87,10 +87,7 @@ impl Timezones {
     pub(crate) fn open(directory: Option<&Path>) -> Result<Self, GeoError> {
         let mut timezones = Self::built_in();
         if let Some(path) = directory {
-            timezones.add_directory(path).map_err(|reason| GeoError::NothingLoaded {
-                path: path.to_owned(),
-                reason: Box::new(reason),
-            })?;
+            timezones.add_directory(path).map_err(|error| error.at(path))?;
         }
         Ok(timezones)
     }
@@ -205,13 +202,8 @@ fn version(directory: &Path) -> Option<String> {
     })
 }
 
-/// Loads the boundaries now instead of during the first request.
-pub(crate) fn load_boundaries() {
-    LazyLock::force(&FINDER);
-}
-
 /// Reads the boundaries in place, from the binary, instead of expanding them in memory.
-static FINDER: LazyLock<EmbeddedFinder> = LazyLock::new(EmbeddedFinder::new);
+pub(crate) static FINDER: LazyLock<EmbeddedFinder> = LazyLock::new(EmbeddedFinder::new);
 
 /// The timezone of a country that has only one; otherwise the one at the coordinates of a city. `None` if it is not
 /// certain: coordinates outside the country contradict it, and Xinjiang uses Beijing's time and its own side by side.

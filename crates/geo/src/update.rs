@@ -112,9 +112,9 @@ pub struct GeoUpdateArgs {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UpdateResult {
-    Installed(PathBuf),
+    Installed,
     /// The provider has no newer file.
-    Unchanged(PathBuf),
+    Unchanged,
 }
 
 /// The destination of the output. The default is standard error, with a bar if that is a terminal.

@@ -1,4 +1,4 @@
-//! The HTTP client, and the download of one file, with a limited number of retries. Each attempt starts from the beginning.
+//! The HTTP client, and one attempt to download a file or its checksum.
 
 use std::time::Duration;
 
@@ -59,23 +59,8 @@ pub(super) struct Downloader<'a> {
 }
 
 impl Downloader<'_> {
-    /// Downloads the whole file, with retries. `None` if it is the installed version.
+    /// Downloads the whole file. `None` if it is the installed version.
     pub(super) async fn download(
-        &mut self,
-        url: &Url,
-        installed: Option<&Version>,
-        file: &mut File,
-    ) -> Result<Option<Version>> {
-        let mut attempt = 0;
-        loop {
-            match self.attempt(url, installed, file).await {
-                Ok(version) => return Ok(version),
-                Err(error) => self.wait_before_retry(&mut attempt, error).await?,
-            }
-        }
-    }
-
-    async fn attempt(
         &mut self,
         url: &Url,
         installed: Option<&Version>,
@@ -121,7 +106,7 @@ impl Downloader<'_> {
     }
 
     /// Waits before the next attempt. Returns the error if it is permanent or no retry is left.
-    async fn wait_before_retry(&self, attempt: &mut u32, error: UpdateError) -> Result<()> {
+    pub(super) async fn wait_before_retry(&self, attempt: &mut u32, error: UpdateError) -> Result<()> {
         let GeoUpdateArgs { retries, retry_delay, .. } = self.args;
         if *attempt >= *retries || !error.is_transient() {
             return Err(error);
@@ -135,19 +120,8 @@ impl Downloader<'_> {
         Ok(())
     }
 
-    /// The SHA-256 that is pinned or that the provider publishes, in lower-case hex, if there is one. With the same retries as
-    /// the download.
+    /// The SHA-256 that is pinned or that the provider publishes, in lower-case hex, if there is one.
     pub(super) async fn expected_checksum(&self) -> Result<Option<String>> {
-        let mut attempt = 0;
-        loop {
-            match self.try_checksum().await {
-                Ok(sum) => return Ok(sum),
-                Err(error) => self.wait_before_retry(&mut attempt, error).await?,
-            }
-        }
-    }
-
-    async fn try_checksum(&self) -> Result<Option<String>> {
         let hex = match &self.item.checksum {
             Checksum::None => return Ok(None),
             Checksum::Pinned(hex) => return Ok(Some(hex.clone())),

@@ -32,14 +32,14 @@ pub(super) struct TargetDir {
 
 /// Metadata of an installed file, stored next to it in a hidden file. Contains no URL and no secret.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct InstallInfo {
+struct InstallInfo {
     /// SHA-256 of the URL: a file from another URL is never treated as unchanged.
-    pub url_sha256: String,
+    url_sha256: String,
     /// SHA-256 of the download, which may be an archive.
-    pub download_sha256: String,
-    pub installed_sha256: String,
+    download_sha256: String,
+    installed_sha256: String,
     #[serde(flatten)]
-    pub version: Version,
+    version: Version,
 }
 
 impl TargetDir {
@@ -62,40 +62,29 @@ impl TargetDir {
     }
 
     /// Creates a temporary file on the same file system. It is deleted on drop unless installed.
-    pub(super) fn temp_file(&self) -> Result<NamedTempFile> {
+    fn temp_file(&self) -> Result<NamedTempFile> {
         Ok(tempfile::Builder::new().prefix(TEMP_PREFIX).suffix(".part").tempfile_in(&self.path)?)
     }
 
-    pub(super) fn file_path(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-
     /// Installs a complete file by rename: readers see either the old or the new file.
-    pub(super) fn install(&self, file: NamedTempFile, name: &str) -> Result<PathBuf> {
-        let target = self.file_path(name);
+    fn install(&self, file: NamedTempFile, name: &str) -> Result<()> {
         // The service that reads the file often runs as another user.
         file.as_file().set_permissions(Permissions::from_mode(0o644))?;
-        atomic_file::commit(file, &target)?;
-        Ok(target)
-    }
-
-    fn info_file(name: &str) -> String {
-        format!(".{name}.json")
+        Ok(atomic_file::commit(file, &self.path.join(name))?)
     }
 
     /// Reads the info of an installed file. `None` if it is missing, or if the file has changed since the installation.
-    pub(super) fn install_info(&self, name: &str) -> Option<InstallInfo> {
-        let text = std::fs::read(self.file_path(&Self::info_file(name))).ok()?;
+    fn install_info(&self, name: &str) -> Option<InstallInfo> {
+        let text = std::fs::read(self.path.join(format!(".{name}.json"))).ok()?;
         let info: InstallInfo = serde_json::from_slice(&text).ok()?;
-        let installed = file_sha256(&self.file_path(name)).ok()?;
+        let installed = file_sha256(&self.path.join(name)).ok()?;
         (installed == info.installed_sha256).then_some(info)
     }
 
-    pub(super) fn write_install_info(&self, name: &str, info: &InstallInfo) -> Result<()> {
+    fn write_install_info(&self, name: &str, info: &InstallInfo) -> Result<()> {
         let mut file = self.temp_file()?;
         file.write_all(&serde_json::to_vec(info).map_err(io::Error::other)?)?;
-        self.install(file, &Self::info_file(name))?;
-        Ok(())
+        self.install(file, &format!(".{name}.json"))
     }
 }
 
@@ -103,16 +92,17 @@ impl TargetDir {
 pub(super) async fn refresh(mut downloader: Downloader<'_>, target_dir: &TargetDir) -> Result<UpdateResult> {
     let item = downloader.item;
     let info = target_dir.install_info(&item.target);
-    let checksum = downloader.expected_checksum().await?;
-    let is_current = info.as_ref().is_some_and(|info| checksum.as_ref() == Some(&info.download_sha256));
-    // If a known checksum differs from that of the installed file, dropping the install info makes the download
-    // unconditional, so that the server can't respond with 304 and leave the wrong file installed.
-    let info = info.filter(|_| checksum.is_none());
     let part = target_dir.temp_file()?;
-    let fetched = if is_current { None } else { fetch(&mut downloader, info.as_ref(), &part).await? };
+    let mut attempt = 0;
+    let (checksum, fetched) = loop {
+        match fetch(&mut downloader, info.as_ref(), &part).await {
+            Ok(result) => break result,
+            Err(error) => downloader.wait_before_retry(&mut attempt, error).await?,
+        }
+    };
     let Some((url, version)) = fetched else {
         downloader.progress.line(&format!("{}: unchanged", item.label));
-        return Ok(UpdateResult::Unchanged(target_dir.file_path(&item.target)));
+        return Ok(UpdateResult::Unchanged);
     };
     let (mut file, limit) = (target_dir.temp_file()?, downloader.args.max_size);
     // On a blocking thread, because unpacking and verifying take seconds of CPU time.
@@ -125,22 +115,30 @@ pub(super) async fn refresh(mut downloader: Downloader<'_>, target_dir: &TargetD
     // Written first, so that a failure leaves the installed file unchanged. Info that does not match the installed file
     // is ignored.
     target_dir.write_install_info(&item.target, &info)?;
-    let target = target_dir.install(file, &item.target)?;
+    target_dir.install(file, &item.target)?;
     downloader.progress.line(&format!("{}: installed {}", item.label, item.target));
-    Ok(UpdateResult::Installed(target))
+    Ok(UpdateResult::Installed)
 }
 
-/// Downloads the first candidate that exists. `None` if it is the installed version.
+/// The expected checksum, if one is known, and the first candidate that exists, downloaded from the beginning. No candidate if
+/// the installed version is current.
 async fn fetch<'i>(
     downloader: &mut Downloader<'i>,
     info: Option<&InstallInfo>,
     part: &NamedTempFile,
-) -> Result<Option<(&'i Url, Version)>> {
+) -> Result<(Option<String>, Option<(&'i Url, Version)>)> {
+    let checksum = downloader.expected_checksum().await?;
+    if info.is_some_and(|info| checksum.as_ref() == Some(&info.download_sha256)) {
+        return Ok((checksum, None));
+    }
+    // If a known checksum differs from that of the installed file, the download must be unconditional, so that the server
+    // can't respond with 304 and leave the wrong file installed.
+    let info = info.filter(|_| checksum.is_none());
     let mut file = tokio::fs::File::from_std(part.reopen()?);
     for url in &downloader.item.candidates {
         let installed = info.filter(|info| info.url_sha256 == url_sha256(url)).map(|info| &info.version);
         match downloader.download(url, installed, &mut file).await {
-            Ok(version) => return Ok(version.map(|version| (url, version))),
+            Ok(version) => return Ok((checksum, version.map(|version| (url, version)))),
             Err(UpdateError::NotFound) => {}
             Err(error) => return Err(error),
         }

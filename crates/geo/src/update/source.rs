@@ -114,6 +114,7 @@ fn ipinfo(args: &GeoUpdateArgs) -> Result<Vec<Item>> {
 
 fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item> {
     let usage = "the source must be dbip-lite, maxmind, ipinfo or an http(s) URL";
+    let pin = "--sha256 must be 64 hexadecimal digits";
     let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
     let url = url.ok_or_else(|| UpdateError::Usage(usage.to_owned()))?;
     let last = url.path_segments().and_then(|mut parts| parts.next_back()).unwrap_or_default();
@@ -123,14 +124,12 @@ fn any_url(args: &GeoUpdateArgs, text: &str) -> Result<Item> {
         label: stem.to_owned(),
         target: format!("{stem}.mmdb"),
         auth: None,
-        checksum: args.sha256.as_deref().map_or(Ok(Checksum::None), pinned)?,
+        checksum: match &args.sha256 {
+            Some(hex) => Checksum::Pinned(sha256(hex).ok_or_else(|| UpdateError::Usage(pin.to_owned()))?),
+            None => Checksum::None,
+        },
         candidates: vec![url],
     })
-}
-
-fn pinned(hex: &str) -> Result<Checksum> {
-    let usage = || UpdateError::Usage("--sha256 must be 64 hexadecimal digits".to_owned());
-    sha256(hex).map(Checksum::Pinned).ok_or_else(usage)
 }
 
 /// Parses a SHA-256 in hex. Returns it in lower case.
@@ -157,10 +156,7 @@ fn editions(args: &GeoUpdateArgs, default: &[&str], is_safe: fn(&str) -> bool) -
 
 /// IPinfo has a folder of free databases: `free/country_asn`.
 fn is_safe_path(path: &str) -> bool {
-    match path.split_once('/') {
-        Some((folder, name)) => is_safe_name(folder) && is_safe_name(name),
-        None => is_safe_name(path),
-    }
+    path.split('/').count() <= 2 && path.split('/').all(is_safe_name)
 }
 
 fn is_safe_name(name: &str) -> bool {
