@@ -1,32 +1,35 @@
-//! [`QuotaClient`]: typed calls to quota-svc's internal API over one connection pool.
-
-mod charge_calls;
-mod transport;
+//! [`QuotaClient`]: typed calls to quota-svc's internal API over one set of connections.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, Method};
-use reqwest::{RequestBuilder, Url};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::header::{CONTENT_TYPE, HOST};
+use http::{HeaderMap, HeaderValue, Method, Request};
+use http_body_util::Full;
 use serde::de::DeserializeOwned;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
+use url::{Position, Url};
 
 use crate::charges::ChargeService;
+use crate::connections::{Address, Call, Connections};
 use crate::error::{ClientError, Result, found};
 use crate::token::QuotaToken;
-use charge_calls::{ChargeCalls, ChargeTarget, parse_verdicts};
 use quota_api::{
     Account, AccountChange, AccountDetails, AccountPage, Actor, BATCH_TYPE, Charge, ClaimedNotice, Command,
     CommandRequest, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
     ImportRequest, KeyCommand, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
     Rotation, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount, Verdict,
-    encode_charges,
+    decode_verdicts, encode_charges,
 };
 
 /// Maximum response size in bytes. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
+/// Maximum size of the response to a charge; 256 verdicts need 6.25 KiB.
+const MAX_VERDICTS: usize = 64 << 10;
 
 /// Timeout of the calls of operators' commands. Longer than every timeout of quota-svc, so that its own error message
 /// arrives.
@@ -39,11 +42,13 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 type Query<'a> = &'a [(&'a str, &'a str)];
 
 /// Client of quota-svc's internal API. Clones share the connections.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct QuotaClient {
-    http: reqwest::Client,
+    connections: Arc<Connections>,
+    /// A charge, without its body.
+    charge_head: Request<()>,
+    /// URL of the API's root.
     base: Arc<Url>,
-    charges: ChargeTarget,
     timeout: Duration,
     token: Option<QuotaToken>,
     /// Who makes the changes.
@@ -55,20 +60,26 @@ pub struct QuotaClient {
 impl QuotaClient {
     /// Creates a client of the quota-svc at `base_url`, such as `http://127.0.0.1:8082`. `timeout` limits each call.
     pub fn new(base_url: &str, timeout: Duration) -> Result<Self> {
-        Self::build(transport::api_root(base_url)?, transport::http_client(None)?, timeout)
+        let base = api_root(base_url)?;
+        let host = base.host_str().ok_or_else(unusable)?.trim_matches(['[', ']']).to_owned();
+        let address = Address::Tcp(host, base.port_or_known_default().unwrap_or(80));
+        Self::build(base, address, timeout)
     }
 
-    /// Creates a client of the quota-svc that is reached through a Unix socket. Not for a [`crate::Charger`].
+    /// Creates a client of the quota-svc that is reached through a Unix socket.
     pub fn over_socket(path: &Path, timeout: Duration) -> Result<Self> {
         // The host is only the `Host` header, which must be a loopback name.
-        let base = transport::api_root("http://localhost")?;
-        Self::build(base, transport::http_client(Some(path))?, timeout)
+        Self::build(api_root("http://localhost")?, Address::Socket(path.to_owned()), timeout)
     }
 
-    fn build(base: Url, http: reqwest::Client, timeout: Duration) -> Result<Self> {
+    fn build(base: Url, address: Address, timeout: Duration) -> Result<Self> {
+        let mut charges = base.clone();
+        charges.set_path(&format!("{}/charges", base.path()));
+        let mut charge_head = head(Method::POST, &charges)?;
+        charge_head.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(BATCH_TYPE));
         Ok(Self {
-            http,
-            charges: ChargeTarget::new(&base)?,
+            connections: Arc::new(Connections::new(address, MAX_RESPONSE)),
+            charge_head,
             base: Arc::new(base),
             timeout,
             token: None,
@@ -106,13 +117,13 @@ impl QuotaClient {
 
     /// Charges a batch in one call. Services use [`crate::Charger`] instead.
     pub async fn charge(&self, charges: &[Charge]) -> Result<Vec<Verdict>> {
-        let request = self.request(Method::POST, &["charges"], &[])?.header(CONTENT_TYPE, BATCH_TYPE);
-        parse_verdicts(&self.send(request.body(encode_charges(charges))).await?)
+        parse_verdicts(&self.call(&["charges"], &[], Some((BATCH_TYPE, encode_charges(charges)))).await?)
     }
 
     /// Charges over connections of its own, with this client's token.
     pub fn charge_service(&self) -> Arc<dyn ChargeService> {
-        Arc::new(ChargeCalls::new(self.charges.clone(), self.token.clone()))
+        let connections = Connections::new(self.connections.address.clone(), MAX_VERDICTS);
+        Arc::new(ChargeCalls { connections, head: self.charge_head.clone(), token: self.token.clone() })
     }
 
     /// Returns the state of quota-svc: whether its store can be used, and its limits.
@@ -137,8 +148,14 @@ impl QuotaClient {
         }
     }
 
-    /// Builds a request. `path` may contain untrusted IDs: an ID that could change the path is treated as not found.
-    fn request(&self, method: Method, path: &[&str], query: Query<'_>) -> Result<RequestBuilder> {
+    /// Makes a call, with POST if it has a body and its type. `path` may contain untrusted IDs: an ID that could change the path is
+    /// treated as not found.
+    async fn call(
+        &self,
+        path: &[&str],
+        query: Query<'_>,
+        body: Option<(&'static str, Vec<u8>)>,
+    ) -> Result<Bytes> {
         let is_plain =
             |part: &&str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') && !part.is_empty();
         if !path.iter().all(is_plain) {
@@ -149,11 +166,16 @@ impl QuotaClient {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        let mut context = HeaderMap::new();
+        let method = if body.is_some() { Method::POST } else { Method::GET };
+        let (content_type, body) = body.unzip();
+        let mut request = head(method, &url)?.map(|()| Full::new(Bytes::from(body.unwrap_or_default())));
         if let Some(inject) = self.inject_context {
-            inject(&mut context);
+            inject(request.headers_mut());
         }
-        Ok(self.http.request(method, url).headers(context).timeout(self.time_for_call()?))
+        let content_type = content_type.map(|value| (CONTENT_TYPE, HeaderValue::from_static(value)));
+        request.headers_mut().extend(content_type);
+        let call = self.connections.call(self.token.as_ref(), || request.clone());
+        timeout(self.time_for_call()?, call).await.unwrap_or(Err(ClientError::TimedOut))
     }
 
     /// Fails if no time is left: a change must not be sent if nobody waits for its result.
@@ -166,13 +188,14 @@ impl QuotaClient {
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &[&str], query: Query<'_>) -> Result<T> {
-        self.send_and_parse(self.request(Method::GET, path, query)?).await
+        parse(&self.call(path, query, None).await?)
     }
 
     /// Gives a command. Its variant names the type of the response.
     async fn command<T: DeserializeOwned>(&self, command: Command) -> Result<T> {
         let request = CommandRequest { actor: self.actor.clone(), command };
-        self.send_and_parse(self.request(Method::POST, &["commands"], &[])?.json(&request)).await
+        let body = serde_json::to_vec(&request).map_err(|error| ClientError::json(&error))?;
+        parse(&self.call(&["commands"], &[], Some(("application/json", body))).await?)
     }
 
     /// Changes a key. If `account` is given, it must be the key's account.
@@ -184,23 +207,6 @@ impl QuotaClient {
     ) -> Result<T> {
         let (id, account) = (id.to_owned(), account.map(str::to_owned));
         self.command(Command::ChangeKey { id, account, change }).await
-    }
-
-    async fn send_and_parse<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T> {
-        transport::parse(&self.send(request).await?)
-    }
-
-    /// Sends a request with the token, and once more if quota-svc rejects the token and the file has a new one.
-    async fn send(&self, request: RequestBuilder) -> Result<Vec<u8>> {
-        let Some(token) = &self.token else { return transport::send(request, MAX_RESPONSE).await };
-        let (sent, repeated) = (token.header(), request.try_clone());
-        let result = transport::send(request.header(AUTHORIZATION, &sent), MAX_RESPONSE).await;
-        match repeated {
-            Some(request) if is_unauthorized(&result) && token.has_replaced(&sent) => {
-                transport::send(request.header(AUTHORIZATION, token.header()), MAX_RESPONSE).await
-            }
-            _ => result,
-        }
     }
 
     /// Creates an account. Fails with `account_exists` if the login is taken.
@@ -389,6 +395,61 @@ impl QuotaClient {
     }
 }
 
-fn is_unauthorized<T>(result: &Result<T>) -> bool {
-    result.as_ref().is_err_and(|error| error.status() == Some(401))
+/// Makes the calls of a [`crate::Charger`].
+struct ChargeCalls {
+    connections: Connections,
+    head: Request<()>,
+    token: Option<QuotaToken>,
+}
+
+impl ChargeService for ChargeCalls {
+    fn charge(&self, charges: Vec<Charge>, trace: Option<HeaderMap>) -> BoxFuture<'_, Result<Vec<Verdict>>> {
+        let body = Bytes::from(encode_charges(&charges));
+        let request = move || {
+            let mut request: Call = self.head.clone().map(|()| Full::new(body.clone()));
+            request.headers_mut().extend(trace.clone().unwrap_or_default());
+            request
+        };
+        async move { parse_verdicts(&self.connections.call(self.token.as_ref(), request).await?) }.boxed()
+    }
+}
+
+fn unusable() -> ClientError {
+    ClientError::BaseUrl("its host or path can't be used")
+}
+
+/// Returns the URL of the API root below `base_url`. Only plain HTTP: quota-svc listens on loopback.
+fn api_root(base_url: &str) -> Result<Url> {
+    let mut url = Url::parse(base_url).map_err(|_| ClientError::BaseUrl("it is not a URL"))?;
+    if url.scheme() != "http" {
+        return Err(ClientError::BaseUrl("it must start with http://"));
+    }
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err(ClientError::BaseUrl("it must not have a query or a fragment"));
+    }
+    url.set_path(&format!("{}/internal/v1", url.path().trim_end_matches('/')));
+    Ok(url)
+}
+
+/// A request without a body, to the host of this URL.
+fn head(method: Method, url: &Url) -> Result<Request<()>> {
+    let request = Request::builder().method(method).uri(&url[Position::BeforePath..]);
+    let host = &url[Position::BeforeHost..Position::AfterPort];
+    request.header(HOST, host).body(()).map_err(|_| unusable())
+}
+
+/// Parses a response. That of a change can be empty, which is parsed as `()`.
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
+    // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
+    // `from_slice` is called only to get its error message.
+    let parsed = match str::from_utf8(body) {
+        Ok("") => serde_json::from_str("null"),
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(body),
+    };
+    parsed.map_err(|error| ClientError::json(&error))
+}
+
+fn parse_verdicts(body: &[u8]) -> Result<Vec<Verdict>> {
+    decode_verdicts(body).ok_or_else(|| ClientError::Protocol("malformed verdicts".to_owned()))
 }

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-type Source = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// The result of a call.
 pub type Result<T, E = ClientError> = std::result::Result<T, E>;
@@ -21,8 +21,6 @@ pub fn found<T>(result: Result<T>) -> Result<Option<T>> {
 pub enum ClientError {
     #[error("invalid quota-svc URL: {0}")]
     BaseUrl(&'static str),
-    #[error("can't create the HTTP client")]
-    Setup(#[source] Source),
     #[error("quota-svc responded with {status} {code}: {message}")]
     Api { status: u16, code: String, message: String },
     /// No connection, or no time left for the call, so nothing was sent. Retrying is safe.
@@ -83,19 +81,5 @@ impl ClientError {
     pub(crate) fn json(error: &serde_json::Error) -> Self {
         let (line, column) = (error.line(), error.column());
         Self::Protocol(format!("{:?} error at line {line} column {column}", error.classify()))
-    }
-}
-
-impl From<reqwest::Error> for ClientError {
-    fn from(error: reqwest::Error) -> Self {
-        // A connect timeout is both `is_connect` and `is_timeout`. Nothing was sent, so it counts as unreachable.
-        let error = error.without_url();
-        if error.is_connect() {
-            Self::Unreachable(Box::new(error))
-        } else if error.is_timeout() {
-            Self::TimedOut
-        } else {
-            Self::Interrupted(Box::new(error))
-        }
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod charges;
 pub mod client;
+mod connections;
 pub mod error;
 pub mod token;
 
