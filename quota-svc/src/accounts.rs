@@ -11,7 +11,8 @@ use api_key::ApiKey;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 pub use notices::Claims;
 use quota_api::{
-    AccountChange, Actor, Contact, Event, ImportReport, Limits, NewSession, SetCredential, StoredAccount,
+    AccountChange, Actor, Contact, Event, ImportReport, KeyChange, Limits, NewSession, SetCredential,
+    StoredAccount, UnreadableKey,
 };
 use tokio::sync::Mutex;
 
@@ -20,7 +21,7 @@ use crate::domain::account::Login;
 use crate::domain::change::Change;
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::key::{KeyChange, StoredKey, UnreadableKey};
+use crate::domain::key::StoredKey;
 use crate::domain::loaded::{Loaded, Target, row};
 use crate::domain::rejection::Rejection;
 use crate::domain::transfer::ImportAccount;
@@ -122,15 +123,12 @@ impl Accounts {
     /// Deletes an account with its keys and sessions. If `expected_credential` is given and is not the current credential, fails
     /// with [`Rejection::CredentialConflict`]. Without it, an unreadable account is deleted, too.
     pub async fn delete_account(&self, id: AccountId, expected_credential: Option<&str>) -> Result<()> {
-        let delete = |loaded: &Loaded| {
-            match AccountValue::decode(loaded) {
-                Ok(value) => {
-                    value.ok_or(Rejection::AccountNotFound)?.check_credential(expected_credential)?;
-                }
-                Err(Rejection::UnreadableAccount(_)) if expected_credential.is_none() => {}
-                Err(rejection) => return Err(rejection),
+        let delete = |loaded: &Loaded| match AccountValue::decode(loaded) {
+            Err(Rejection::UnreadableAccount(_)) if expected_credential.is_none() => Ok(((), None)),
+            value => {
+                value?.ok_or(Rejection::AccountNotFound)?.check_credential(expected_credential)?;
+                Ok(((), None))
             }
-            Ok(((), None))
         };
         self.commit(Target::Account(id), &[], true, delete).await.map(drop)
     }

@@ -1,26 +1,359 @@
-//! The operations of the internal API. [`router`](crate::router) lists them.
+//! The operations of the internal API: reads and commands. [`router`](crate::router) lists them.
 
 mod charges;
-mod commands;
 mod error;
-mod guard;
-mod reads;
 
 use std::sync::Arc;
 
+use api_key::{ApiKey, KeyDigest};
 pub use error::ApiError;
-pub use guard::Guard;
-use quota_api::Limits;
-pub use reads::{KeyQuery, PageQuery, reply};
+use error::{RequestError, Result};
+use poem::{IntoResponse, Response};
+use quota_api::{
+    Account, AccountDetails, AccountPage, Command, CommandRequest, ContactStatus, CreatedKey, Credential,
+    DEFAULT_OVERLAP, EventList, ExportPage, ExportedAccount, ImportReport, ImportRequest, KeyChange, KeyList,
+    KeyState, LeftOut, Limits, MAX_OVERLAP, NewAccount, NewKey, Overview, OwnedKey, Status, StoredAccount,
+    Usage, UsageCount,
+};
+use serde::{Deserialize, Serialize};
+use service_kit::SerdeJson;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, KeyListing, Seen};
+use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL, checked_change, contact_fits};
+use crate::domain::event;
+use crate::domain::id::{AccountId, KeyId};
+use crate::domain::key::StoredKey;
+use crate::domain::rejection::Rejection;
+use crate::domain::time::day_of;
+use crate::domain::transfer::{self, ImportAccount};
+use crate::domain::value::KeyDraft;
 use crate::metrics::Metrics;
+use crate::store::{Store, StoreError};
 
 /// For the `docs` field of errors: the internal API has no documentation for its clients, which are our own.
 pub const NO_DOCS: &str = "";
+
+/// Maximum number of accounts per page of a list.
+const MAX_PAGE: u32 = 500;
+/// Maximum number of accounts per page of an export.
+const MAX_EXPORT: u32 = 200;
+/// Accounts per page of a count: few enough for a fast response, because all their keys are read.
+const COUNT_PAGE: usize = 100;
+/// Maximum number of accounts per import.
+const MAX_IMPORT: usize = 200;
+/// Maximum number of notices per claim.
+const MAX_CLAIMS: u32 = 100;
 
 pub struct Context {
     pub accounts: Arc<Accounts>,
     pub limits: Limits,
     pub metrics: Metrics,
+}
+
+/// The query of a page.
+#[derive(Deserialize)]
+pub struct PageQuery {
+    /// `next` of the previous page.
+    cursor: Option<String>,
+    /// Approximate number of accounts.
+    limit: Option<u32>,
+    /// Of a list: only the account with this login.
+    login: Option<String>,
+}
+
+/// The query of a read of a key.
+#[derive(Deserialize)]
+pub struct KeyQuery {
+    /// ID of the account that must own the key.
+    pub account: Option<String>,
+}
+
+impl PageQuery {
+    fn limit(&self, max: u32) -> usize {
+        self.limit.unwrap_or(max).clamp(1, max) as usize
+    }
+}
+
+/// Reads.
+impl Context {
+    pub fn status(&self) -> Status {
+        Status { store_unavailable: self.accounts.unavailable_reason(), limits: self.limits }
+    }
+
+    /// The state of the service in numbers. Takes about the same time in a store of any size.
+    pub async fn overview(&self) -> Result<Overview> {
+        let store: &dyn Store = &**self.accounts;
+        let (ids, demo_used) = tokio::try_join!(store.accounts(None, 1), store.demo_used())?;
+        Ok(Overview {
+            accounts: ids.total,
+            demo_used,
+            demo_limit: self.limits.demo,
+            store: store.kind().to_owned(),
+            store_problem: store.unsafe_settings(),
+        })
+    }
+
+    /// A page of all accounts. It can be slightly larger or smaller than the limit. The last one has no `next`.
+    pub async fn list_accounts(&self, query: PageQuery) -> Result<AccountPage> {
+        if let Some(login) = query.login {
+            return self.find_account(&login).await;
+        }
+        let page = self.accounts.page(query.cursor.as_deref(), query.limit(MAX_PAGE)).await?;
+        let accounts = page.accounts.into_iter().map(|value| view(value.account)).collect();
+        let unreadable = page.unreadable.iter().map(AccountId::to_string).collect();
+        Ok(AccountPage { accounts, total: page.total, next: page.next, unreadable })
+    }
+
+    async fn find_account(&self, login: &str) -> Result<AccountPage> {
+        let login = Login::parse(login).map_err(RequestError::Login)?;
+        let accounts = match self.accounts.account(login.account_id()).await {
+            Ok(seen) => vec![view(seen.value.account)],
+            Err(StoreError::Rejected(Rejection::AccountNotFound)) => Vec::new(),
+            Err(error) => return Err(error.into()),
+        };
+        Ok(AccountPage { total: accounts.len() as u64, accounts, next: None, unreadable: Vec::new() })
+    }
+
+    /// An account with its contact, the results of the last deliveries, and what admins and the operator did with it in the
+    /// last 31 days, newest first.
+    pub async fn account(&self, id: &str) -> Result<AccountDetails> {
+        let Seen { value, now } = self.accounts.account(account_id(id)?).await?;
+        let mut account = value.account;
+        let (contact, mut events) = (account.contact.clone(), std::mem::take(&mut account.standing.events));
+        events.retain(|event| event::is_current(event, now));
+        let contact = ContactStatus { contact, last_deliveries: value.outbox.last_deliveries };
+        Ok(AccountDetails { account: view(account), contact, events })
+    }
+
+    /// An account's credential, with its version, which a change must name to detect a concurrent one.
+    pub async fn credential(&self, id: &str) -> Result<Credential> {
+        let account = self.accounts.account(account_id(id)?).await?.value.account;
+        Ok(Credential { credential: account.credential, version: account.credential_version })
+    }
+
+    /// The account of an active session.
+    pub async fn session(&self, id: &str, session: &str) -> Result<Account> {
+        let Seen { value, now } = self.accounts.account(account_id(id)?).await?;
+        match value.has_session(session, now) {
+            true => Ok(view(value.account)),
+            false => Err(Rejection::SessionNotFound.into()),
+        }
+    }
+
+    /// An account's keys. Those that can't be read are listed separately.
+    pub async fn keys(&self, id: &str) -> Result<KeyList> {
+        let Seen { value: listing, now } = self.accounts.keys(account_id(id)?).await?;
+        let keys = listing.keys.iter().map(|key| key.view(&self.limits, now)).collect();
+        Ok(KeyList { keys, unreadable: listing.unreadable })
+    }
+
+    pub async fn key(&self, id: &str, owner: Option<String>) -> Result<OwnedKey> {
+        let (id, owner) = key_ids(id, owner.as_deref())?;
+        Ok(self.owned(&self.accounts.key(id, owner).await?))
+    }
+
+    /// The key's allowed requests of the last 31 days.
+    pub async fn usage(&self, id: &str, owner: Option<String>) -> Result<Usage> {
+        let (id, owner) = key_ids(id, owner.as_deref())?;
+        let key = self.accounts.key(id, owner).await?;
+        Ok(Usage { days: key.record.usage(key.now) })
+    }
+
+    /// The key's history of the last 31 days, newest first.
+    pub async fn events(&self, id: &str, owner: Option<String>) -> Result<EventList> {
+        let (id, owner) = key_ids(id, owner.as_deref())?;
+        Ok(EventList { events: self.accounts.events(id, owner).await? })
+    }
+
+    /// The keys of a page of accounts, counted. The counts of all pages together are those of the service.
+    pub async fn count_keys(&self, query: PageQuery) -> Result<UsageCount> {
+        let page = self.accounts.page(query.cursor.as_deref(), COUNT_PAGE).await?;
+        let accounts = page.accounts.len() + page.unreadable.len();
+        let mut count = UsageCount { accounts: accounts as u64, next: page.next, ..UsageCount::default() };
+        let today = day_of(page.now);
+        for value in page.accounts {
+            count.suspended += u64::from(value.account.standing.suspension.is_some());
+            for key in value.keys.into_values() {
+                let Ok(key) = key else {
+                    count.unreadable += 1;
+                    continue;
+                };
+                match key.record.state {
+                    KeyState::Active => count.active += 1,
+                    KeyState::Paused => count.paused += 1,
+                    KeyState::Inactive => count.inactive += 1,
+                }
+                count.requests_today += u64::from(key.record.used_on(today, today));
+            }
+        }
+        Ok(count)
+    }
+
+    /// A page of all accounts with their credentials and keys. What can't be read is named in `left_out`.
+    pub async fn export(&self, query: PageQuery) -> Result<ExportPage> {
+        let page = self.accounts.page(query.cursor.as_deref(), query.limit(MAX_EXPORT)).await?;
+        let left_out_account = |id: &AccountId| LeftOut {
+            account: id.to_string(),
+            key: None,
+            reason: "the account's data can't be read".to_owned(),
+        };
+        let mut left_out: Vec<_> = page.unreadable.iter().map(left_out_account).collect();
+        let mut accounts = Vec::new();
+        for value in page.accounts {
+            let (id, account, listing) = (value.id(), value.account.clone(), KeyListing::of(value));
+            let keys = listing.unreadable.into_iter();
+            left_out.extend(keys.map(|key| LeftOut {
+                account: id.to_string(),
+                key: Some(key.id),
+                reason: key.reason,
+            }));
+            accounts.push(transfer::export(account, &listing.keys, page.now));
+        }
+        Ok(ExportPage { accounts, total: page.total, next: page.next, left_out })
+    }
+}
+
+/// Commands.
+impl Context {
+    /// Runs the command in a body to its end, even if the client disconnects: some take several commits.
+    pub async fn command(self: &Arc<Self>, body: &[u8]) -> Result<Response> {
+        let request = serde_json::from_slice(body).map_err(RequestError::Command)?;
+        let context = self.clone();
+        match tokio::spawn(async move { context.run(request).await }).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                // Handled like a panic of the request itself.
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(canceled) => Err(StoreError::Unavailable(canceled.into()).into()),
+            },
+        }
+    }
+
+    async fn run(&self, CommandRequest { actor, command }: CommandRequest) -> Result<Response> {
+        let accounts = &self.accounts;
+        Ok(match command {
+            Command::CreateAccount(NewAccount { login, credential }) => {
+                let login = Login::parse(&login).map_err(RequestError::Login)?;
+                check(credential.as_deref().is_none_or(is_credential), RequestError::Credential)?;
+                reply(view(accounts.create_account(&login, credential.as_deref()).await?))
+            }
+            Command::DeleteAccount { account, expected_credential } => {
+                reply(accounts.delete_account(account_id(&account)?, expected_credential.as_deref()).await?)
+            }
+            Command::ChangeAccount { account, change } => {
+                let change = checked_change(&change).ok_or(RequestError::Reason)?;
+                reply(view(accounts.change_account(account_id(&account)?, &change, &actor).await?))
+            }
+            Command::SetCredential { account, change } => {
+                check(is_credential(&change.credential), RequestError::Credential)?;
+                let version = accounts.set_credential(account_id(&account)?, &change).await?;
+                reply(Credential { credential: Some(change.credential), version })
+            }
+            Command::SetContact { account, expected, contact } => {
+                check(contact_fits(&contact), RequestError::Contact)?;
+                reply(accounts.set_contact(account_id(&account)?, &expected, &contact).await?)
+            }
+            Command::AddSession { account, session } => {
+                KeyDigest::from_hex(&session.id_sha256).map_err(RequestError::Session)?;
+                check((1..=MAX_SESSION_TTL).contains(&session.ttl_seconds), RequestError::SessionTtl)?;
+                reply(accounts.add_session(account_id(&account)?, &session).await?)
+            }
+            Command::RevokeSession { account, session } => {
+                reply(accounts.revoke_session(account_id(&account)?, &session).await?)
+            }
+            Command::CreateKey { account, key: NewKey { settings, daily_limit } } => {
+                check(daily_limit != Some(0), RequestError::DailyLimit)?;
+                let settings = settings.checked().map_err(RequestError::Settings)?;
+                let account = account_id(&account)?;
+                let secret = account.generate_key().map_err(ApiError::internal)?;
+                let new = NewKey { settings, daily_limit };
+                let draft = KeyDraft { new, digest: secret.digest(), hint: secret.hint(), actor };
+                reply(self.created(&secret, &accounts.create_key(account, draft).await?))
+            }
+            Command::ChangeKey { id, account, change } => {
+                let (id, owner) = key_ids(&id, account.as_deref())?;
+                let change = match change {
+                    KeyChange::Settings(change) => {
+                        KeyChange::Settings(change.checked().map_err(RequestError::Settings)?)
+                    }
+                    change => change,
+                };
+                check(change != KeyChange::DailyLimit(Some(0)), RequestError::DailyLimit)?;
+                reply(self.owned(&accounts.change_key(id, owner, &change, &actor).await?))
+            }
+            Command::RotateKey { id, account, rotation } => {
+                let (id, owner) = key_ids(&id, account.as_deref())?;
+                let overlap = rotation.overlap.unwrap_or(DEFAULT_OVERLAP);
+                check(overlap <= MAX_OVERLAP, RequestError::Overlap)?;
+                let secret = id.generate_key().map_err(ApiError::internal)?;
+                reply(self.created(&secret, &accounts.rotate_key(id, owner, &secret, overlap, &actor).await?))
+            }
+            Command::DeleteKey { id, account } => {
+                let (id, owner) = key_ids(&id, account.as_deref())?;
+                reply(accounts.delete_key(id, owner).await?)
+            }
+            Command::Import(ImportRequest { accounts }) => reply(self.import(&accounts).await?),
+            Command::ClaimNotices { limit } => {
+                let claims = accounts.claim_notices(limit.clamp(1, MAX_CLAIMS) as usize).await?;
+                self.metrics.record_dropped_notices(claims.dropped);
+                reply(claims.notices)
+            }
+            Command::FinishNotice(result) => {
+                accounts.finish_notice(account_id(&result.account)?, &result).await?;
+                reply(())
+            }
+        })
+    }
+
+    fn created(&self, secret: &ApiKey, key: &Seen<StoredKey>) -> CreatedKey {
+        CreatedKey { secret: secret.expose().to_owned(), key: key.view(&self.limits, key.now) }
+    }
+
+    fn owned(&self, key: &Seen<StoredKey>) -> OwnedKey {
+        OwnedKey { account: key.meta.account.to_string(), key: key.view(&self.limits, key.now) }
+    }
+
+    async fn import(&self, lines: &[ExportedAccount]) -> Result<ImportReport> {
+        if lines.is_empty() || lines.len() > MAX_IMPORT {
+            let actual = lines.len();
+            return Err(RequestError::BatchSize { max: MAX_IMPORT, items: "accounts", actual }.into());
+        }
+        let now = self.accounts.now().await?;
+        let checked = lines.iter().enumerate().map(|(index, line)| {
+            ImportAccount::from_export(line, now).map_err(|reason| RequestError::Account(index, reason))
+        });
+        let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;
+        Ok(self.accounts.import(&accounts).await?)
+    }
+}
+
+fn check(is_valid: bool, error: RequestError) -> Result<(), RequestError> {
+    if is_valid { Ok(()) } else { Err(error) }
+}
+
+fn is_credential(text: &str) -> bool {
+    (1..=MAX_CREDENTIAL).contains(&text.len())
+}
+
+pub fn reply(body: impl Serialize + Send) -> Response {
+    SerdeJson(body).into_response()
+}
+
+/// Parses an account's ID. A malformed one gets 404, like an unknown one.
+fn account_id(text: &str) -> Result<AccountId> {
+    AccountId::from_hex(text).map_err(|_| Rejection::AccountNotFound.into())
+}
+
+/// Parses a key's ID, and that of the account that must own it, if it is given. A malformed one gets 404, like an unknown one.
+fn key_ids(key: &str, owner: Option<&str>) -> Result<(KeyId, Option<AccountId>)> {
+    let key = KeyId::from_hex(key).map_err(|_| Rejection::KeyNotFound)?;
+    let owner = owner.map(AccountId::from_hex).transpose();
+    Ok((key, owner.map_err(|_| Rejection::KeyNotFound)?))
+}
+
+fn view(account: StoredAccount) -> Account {
+    let StoredAccount { login, created_at, credential_version, standing, .. } = account;
+    let id = AccountId::of(&login).to_string();
+    let (role, suspension) = (standing.role, standing.suspension);
+    Account { id, login, created_at, credential_version, role, suspension }
 }

@@ -12,10 +12,10 @@ use service_kit::{Condition, Kit, responder};
 use tokio::task::JoinSet;
 
 use crate::accounts::Accounts;
-use crate::api::{self, Context, Guard};
+use crate::api::{self, Context};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::router::{self, Serve};
+use crate::router::{self, Guard, Serve};
 
 /// How often the store's health is copied to /readyz and to the gauges.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(100);

@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use futures_util::future::ready;
-use http::{HeaderMap, HeaderName, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http_server::is_for_loopback;
 use poem::endpoint::BoxEndpoint;
 use poem::error::NotFoundError;
-use poem::{Endpoint, EndpointExt, Middleware, Request, Response, Result};
+use poem::{Endpoint, EndpointExt, Error, Middleware, Request, Response, Result};
 use quota_api::{BATCH_TYPE, TRACE_LINKS};
-use service_kit::{BodyLimit, OperationName, RequestTelemetry, Telemetry, catch_all, responder};
+use quota_client::QuotaToken;
+use service_kit::error::response;
+use service_kit::{BodyLimit, ErrorBody, OperationName, RequestTelemetry, Telemetry, catch_all, responder};
 
-use crate::api::{ApiError, Context, Guard, KeyQuery, NO_DOCS, PageQuery, reply};
+use crate::api::{ApiError, Context, KeyQuery, NO_DOCS, PageQuery, reply};
 
 const PREFIX: &str = "/internal/v1/";
 
@@ -34,32 +36,25 @@ pub fn endpoint(
     telemetry: &Telemetry,
 ) -> BoxEndpoint<'static> {
     let operations = Operations { context: context.clone(), serve };
+    let operations = Arc::new(BodyLimit::new(MAX_BODY).transform(operations));
+    let guarded = move |request| {
+        // Before a body is read.
+        let (checked, operations) = (guard.check(&request), operations.clone());
+        // Boxed, so that the middleware around this moves a pointer instead of the whole future.
+        async move {
+            checked?;
+            operations.call(request).await
+        }
+        .boxed()
+    };
     // The peers are our own services.
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
         .trust_trace_of(|_| true)
         .link_spans_in(HeaderName::from_static(TRACE_LINKS));
-    Guarded { guard, operations: BodyLimit::new(MAX_BODY).transform(operations) }
+    poem::endpoint::make(guarded)
         .with(catch_all(responder(NO_DOCS, &HeaderMap::new())))
         .with(request_telemetry)
         .boxed()
-}
-
-/// Rejects what the guard rejects, before a body is read.
-struct Guarded<E> {
-    guard: Guard,
-    operations: E,
-}
-
-impl<E: Endpoint<Output = Response>> Endpoint for Guarded<E> {
-    type Output = Response;
-
-    fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
-        // Boxed, so that the middleware around this moves a pointer instead of the whole future.
-        match self.guard.check(&request) {
-            Err(error) => ready(Err(error)).boxed(),
-            Ok(()) => self.operations.call(request).boxed(),
-        }
-    }
 }
 
 struct Operations {
@@ -126,4 +121,44 @@ impl Operations {
             _ => return Err(NotFoundError.into()),
         })
     }
+}
+
+/// Rejects requests before they reach an operation.
+///
+/// Every request needs the token, whatever its path. Web pages are kept out, too: requests with an `Origin` header and, against DNS
+/// rebinding, requests whose `Host` is not a loopback name. The server has already rejected malformed hosts.
+#[derive(Debug)]
+pub struct Guard {
+    pub token: QuotaToken,
+    /// Accept any `Host` (`--allow-remote`).
+    pub allow_remote: bool,
+}
+
+impl Guard {
+    /// Fails with the response to send if the request must be rejected. The token is checked first: without it, every
+    /// request gets the same response.
+    pub fn check(&self, request: &Request) -> Result<()> {
+        if !self.token.matches(request.headers()) {
+            return Err(Error::from_response(unauthorized()));
+        }
+        if request.headers().contains_key(header::ORIGIN) {
+            return Err(forbidden("Requests from web pages (Origin header) are rejected."));
+        }
+        if !self.allow_remote && !is_for_loopback(request) {
+            return Err(forbidden("The Host must be a loopback name (127.0.0.1, [::1], localhost)."));
+        }
+        Ok(())
+    }
+}
+
+fn unauthorized() -> Response {
+    let message =
+        "The token of this quota-svc is missing or wrong. Set --quota-token-file to the file with its token.";
+    let mut response = response(StatusCode::UNAUTHORIZED, &ErrorBody::new("unauthorized", message, NO_DOCS));
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+fn forbidden(reason: &str) -> Error {
+    Error::from_response(response(StatusCode::FORBIDDEN, &ErrorBody::new("forbidden", reason, NO_DOCS)))
 }

@@ -3,9 +3,15 @@
 
 #![warn(missing_docs)]
 
-/// Adds the names of an enum's values, which are the same in JSON, in stored data and in metrics.
+/// Adds the names of an enum's values, which are the same in JSON, in stored data and in metrics. Of a long enum, each value
+/// stands with its name.
 #[macro_export]
 macro_rules! names {
+    ($(#[$meta:meta])* pub enum $type:ident { $($(#[$of_value:meta])* $value:ident = $name:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        pub enum $type { $($(#[$of_value])* $value),+ }
+        $crate::names!($type: $($value => $name),+);
+    };
     ($type:ident: $($variant:ident => $name:literal),+ $(,)?) => {
         impl $type {
             /// All values.

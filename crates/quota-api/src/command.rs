@@ -1,10 +1,10 @@
-//! Commands: every change of accounts and keys.
+//! Commands: every change of accounts and keys; and the codes of rejections, the rules that refuse a command.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     AccountChange, Actor, Contact, ImportRequest, NewAccount, NewKey, NewSession, NoticeResult, Rotation,
-    SetCredential, SetDailyLimit, SettingsChange, StateChange,
+    SetCredential, SettingsChange, StateChange,
 };
 
 /// A command, and who gives it, for its events.
@@ -38,8 +38,13 @@ pub enum Command {
     RevokeSession { account: String, session: String },
     /// → [`crate::CreatedKey`]
     CreateKey { account: String, key: NewKey },
-    /// Changes a key. If `account` is given, a key of another account is not found.
-    ChangeKey { id: String, account: Option<String>, change: KeyCommand },
+    /// If `account` is given here and below, a key of another account is not found. → [`crate::OwnedKey`]
+    ChangeKey { id: String, account: Option<String>, change: KeyChange },
+    /// Creates a copy with a new secret, and lets the old key expire after the overlap. If the old key has itself replaced one, that
+    /// one is deleted. → [`crate::CreatedKey`]
+    RotateKey { id: String, account: Option<String>, rotation: Rotation },
+    /// → `()`
+    DeleteKey { id: String, account: Option<String> },
     /// Existing accounts and keys are not changed. → [`crate::ImportReport`]
     Import(ImportRequest),
     /// Claims at most `limit` notices for delivery, at most one per account and channel. → `Vec<`[`crate::ClaimedNotice`]`>`
@@ -49,18 +54,32 @@ pub enum Command {
 }
 
 /// A change of one key.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum KeyCommand {
-    /// Creates a copy with a new secret, and lets the old key expire after the overlap. If the old key has itself replaced one, that
-    /// one is deleted. → [`crate::CreatedKey`]
-    Rotate(Rotation),
-    /// → [`crate::OwnedKey`]
-    SetState(StateChange),
-    /// → [`crate::OwnedKey`]
-    SetSettings(SettingsChange),
-    /// → [`crate::OwnedKey`]
-    SetDailyLimit(SetDailyLimit),
-    /// → `()`
-    Delete,
+pub enum KeyChange {
+    State(StateChange),
+    Settings(SettingsChange),
+    /// `None` restores the default limit.
+    DailyLimit(Option<u32>),
+}
+
+base::names! {
+    /// The `error` of a response with which quota-svc refuses a command.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum RejectionCode {
+        AccountExists = "account_exists",
+        AccountNotFound = "account_not_found",
+        KeyNotFound = "key_not_found",
+        SessionNotFound = "session_not_found",
+        KeyLimitReached = "key_limit_reached",
+        CreationLimitReached = "creation_limit_reached",
+        VersionConflict = "version_conflict",
+        ContactConflict = "contact_conflict",
+        KeyInactive = "key_inactive",
+        KeyPaused = "key_paused",
+        KeyReplaced = "key_replaced",
+        InvalidExpiry = "invalid_expiry",
+        UnreadableKey = "unreadable_key",
+        UnreadableAccount = "unreadable_account",
+    }
 }

@@ -115,7 +115,6 @@ pub enum SettingsError {
     Origins,
 }
 
-// The codes in error responses.
 base::names!(SettingsError: Name => "invalid_name", Expiry => "invalid_expiry", Origins => "invalid_origins");
 
 impl KeySettings {
@@ -358,45 +357,29 @@ pub enum Actor {
     Admin(String),
 }
 
-/// Kind of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
-#[oai(rename_all = "snake_case")]
-#[serde(rename_all = "snake_case")]
-pub enum EventKind {
-    Created,
-    Imported,
-    Paused,
-    Resumed,
-    Deactivated,
-    Reactivated,
-    Renamed,
-    LimitChanged,
-    ExpiryChanged,
-    OriginsChanged,
-    Suspended,
-    Restored,
-    RoleChanged,
-    SessionsEnded,
-    PasswordLink,
+base::names! {
+    /// Kind of an event.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, Serialize, Deserialize)]
+    #[oai(rename_all = "snake_case")]
+    #[serde(rename_all = "snake_case")]
+    pub enum EventKind {
+        Created = "created",
+        Imported = "imported",
+        Paused = "paused",
+        Resumed = "resumed",
+        Deactivated = "deactivated",
+        Reactivated = "reactivated",
+        Renamed = "renamed",
+        LimitChanged = "limit_changed",
+        ExpiryChanged = "expiry_changed",
+        OriginsChanged = "origins_changed",
+        Suspended = "suspended",
+        Restored = "restored",
+        RoleChanged = "role_changed",
+        SessionsEnded = "sessions_ended",
+        PasswordLink = "password_link",
+    }
 }
-
-base::names!(EventKind:
-    Created => "created",
-    Imported => "imported",
-    Paused => "paused",
-    Resumed => "resumed",
-    Deactivated => "deactivated",
-    Reactivated => "reactivated",
-    Renamed => "renamed",
-    LimitChanged => "limit_changed",
-    ExpiryChanged => "expiry_changed",
-    OriginsChanged => "origins_changed",
-    Suspended => "suspended",
-    Restored => "restored",
-    RoleChanged => "role_changed",
-    SessionsEnded => "sessions_ended",
-    PasswordLink => "password_link",
-);
 
 /// One entry in the history of a key or an account.
 #[derive(Debug, Clone, PartialEq, Eq, Object, Serialize, Deserialize)]

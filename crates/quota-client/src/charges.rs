@@ -1,6 +1,5 @@
 //! [`Charger`]: while calls are in flight, new charges wait in a queue; the next call sends them as one batch.
 
-mod batch;
 mod sender;
 
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::error::{ClientError, Result as ClientResult};
-use batch::{ChargeResult, PendingCharge};
+
 use quota_api::{Charge, Verdict};
-use sender::BatchSender;
+use sender::{BatchSender, ChargeResult, PendingCharge};
 
 /// Charges batches. Implemented by the HTTP client of quota-svc, and by quota-svc itself for the same process.
 pub trait ChargeService: Send + Sync + 'static {
@@ -103,20 +102,19 @@ pub struct CallReport {
     pub outcome: CallOutcome,
 }
 
-/// Result of a call. The variants are named after their metric labels, which are public.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CallOutcome {
-    Answered,
-    Refused,
-    /// No connection, so nothing was sent.
-    Unreachable,
-    TimedOut,
-    /// The connection broke, or the response is invalid.
-    Broken,
+base::names! {
+    /// Result of a call. The variants are named after their metric labels, which are public.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum CallOutcome {
+        Answered = "answered",
+        Refused = "refused",
+        /// No connection, so nothing was sent.
+        Unreachable = "unreachable",
+        TimedOut = "timed_out",
+        /// The connection broke, or the response is invalid.
+        Broken = "broken",
+    }
 }
-
-base::names!(CallOutcome: Answered => "answered", Refused => "refused", Unreachable => "unreachable",
-    TimedOut => "timed_out", Broken => "broken");
 
 impl CallOutcome {
     fn of<T>(result: &Result<T, ClientError>) -> Self {

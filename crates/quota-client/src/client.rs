@@ -21,7 +21,7 @@ use crate::token::QuotaToken;
 use quota_api::{
     Account, AccountChange, AccountDetails, AccountPage, Actor, BATCH_TYPE, Charge, ClaimedNotice, Command,
     CommandRequest, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
-    ImportRequest, KeyCommand, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
+    ImportRequest, KeyChange, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
     Rotation, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount, Verdict,
     decode_verdicts, encode_charges,
 };
@@ -198,17 +198,6 @@ impl QuotaClient {
         parse(&self.call(&["commands"], &[], Some(("application/json", body))).await?)
     }
 
-    /// Changes a key. If `account` is given, it must be the key's account.
-    async fn key_command<T: DeserializeOwned>(
-        &self,
-        id: &str,
-        account: Option<&str>,
-        change: KeyCommand,
-    ) -> Result<T> {
-        let (id, account) = (id.to_owned(), account.map(str::to_owned));
-        self.command(Command::ChangeKey { id, account, change }).await
-    }
-
     /// Creates an account. Fails with `account_exists` if the login is taken.
     pub async fn create_account(&self, account: &NewAccount) -> Result<Account> {
         self.command(Command::CreateAccount(account.clone())).await
@@ -362,7 +351,8 @@ impl QuotaClient {
         account: Option<&str>,
         rotation: &Rotation,
     ) -> Result<CreatedKey> {
-        self.key_command(id, account, KeyCommand::Rotate(rotation.clone())).await
+        let (id, account) = (id.to_owned(), account.map(str::to_owned));
+        self.command(Command::RotateKey { id, account, rotation: rotation.clone() }).await
     }
 
     pub async fn change_key(
@@ -371,7 +361,7 @@ impl QuotaClient {
         account: Option<&str>,
         change: &SettingsChange,
     ) -> Result<OwnedKey> {
-        self.key_command(id, account, KeyCommand::SetSettings(change.clone())).await
+        self.apply_to_key(id, account, KeyChange::Settings(change.clone())).await
     }
 
     /// Resumes, deactivates or reactivates a key. Fails with `key_inactive` or `key_paused` if its state does not allow it.
@@ -381,17 +371,22 @@ impl QuotaClient {
         account: Option<&str>,
         change: StateChange,
     ) -> Result<OwnedKey> {
-        self.key_command(id, account, KeyCommand::SetState(change)).await
+        self.apply_to_key(id, account, KeyChange::State(change)).await
     }
 
     /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
     pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey> {
-        self.key_command(id, None, KeyCommand::SetDailyLimit(limit.clone())).await
+        self.apply_to_key(id, None, KeyChange::DailyLimit(limit.daily_limit)).await
+    }
+
+    async fn apply_to_key(&self, id: &str, account: Option<&str>, change: KeyChange) -> Result<OwnedKey> {
+        let (id, account) = (id.to_owned(), account.map(str::to_owned));
+        self.command(Command::ChangeKey { id, account, change }).await
     }
 
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
     pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<()> {
-        self.key_command(id, account, KeyCommand::Delete).await
+        self.command(Command::DeleteKey { id: id.to_owned(), account: account.map(str::to_owned) }).await
     }
 }
 

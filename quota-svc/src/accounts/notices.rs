@@ -6,7 +6,8 @@ use super::{Accounts, Seen};
 use crate::domain::change::Change;
 use crate::domain::id::AccountId;
 use crate::domain::loaded::Target;
-use crate::domain::notice::{Announcement, Queue};
+use crate::domain::notice::Announcement;
+use crate::domain::rejection::Rejection;
 use crate::domain::value::AccountValue;
 use crate::store::{Result, StoreError};
 
@@ -26,19 +27,15 @@ impl Accounts {
     /// channel of up to `limit` accounts where it is due. An account that can't be reached holds up no other. Nothing is confirmed:
     /// a crash that loses a notice restores what it was made of, and one that loses a claim only ends it.
     pub async fn claim_notices(&self, limit: usize) -> Result<Claims> {
-        let (mut claims, mut unreachable) = (Claims::default(), Unreachable::default());
+        let (mut claims, mut unreachable) = (Claims::default(), None);
         let (announcements, dropped) = self.store.announcements(BATCH).await?;
         claims.dropped += dropped;
         for announcement in announcements {
             let make = |value: &mut AccountValue, now| {
-                Ok(value.make_notices(&announcement, self.default_limit, now))
+                Ok(Some(value.make_notices(&announcement, self.default_limit, now)))
             };
-            let target = Target::Key(announcement.key);
-            match unreachable.skip(found(self.update(target, false, make).await))? {
-                Some(Some(dropped)) => claims.dropped += dropped,
-                Some(None) => drop(unreachable.skip(self.correct_index(target, Some(announcement)).await)?),
-                None => {}
-            }
+            let made = self.step(Target::Key(announcement.key), Some(announcement), &mut unreachable, make);
+            claims.dropped += made.await?.unwrap_or(0);
         }
         let now = self.store.now().await?;
         for key in self.store.expiring_keys(now, BATCH).await? {
@@ -46,26 +43,45 @@ impl Accounts {
                 let is_due = value.key(key)?.meta.expiry_notice.is_some_and(|at| at <= now);
                 Ok(is_due.then(|| value.add_expiry_notice(key, now)))
             };
-            let added = found(self.update(Target::Key(key), false, add).await).map(Option::flatten);
-            match unreachable.skip(added)? {
-                Some(Some(dropped)) => claims.dropped += dropped,
-                Some(None) => drop(unreachable.skip(self.correct_index(Target::Key(key), None).await)?),
-                None => {}
-            }
+            let added = self.step(Target::Key(key), None, &mut unreachable, add);
+            claims.dropped += added.await?.unwrap_or(0);
         }
         // Later than the new notices.
         let now = self.store.now().await?;
         for id in self.store.due_accounts(now, limit).await? {
-            let claim = |value: &mut AccountValue, now| Ok(value.claim_notices(now));
-            match unreachable.skip(found(self.update(Target::Account(id), false, claim).await))? {
-                Some(Some(claimed)) if !claimed.is_empty() => claims.notices.extend(claimed),
-                Some(_) => drop(unreachable.skip(self.correct_index(Target::Account(id), None).await)?),
-                None => {}
-            }
+            let claim = |value: &mut AccountValue, now| {
+                Ok(Some(value.claim_notices(now)).filter(|claimed| !claimed.is_empty()))
+            };
+            let claimed = self.step(Target::Account(id), None, &mut unreachable, claim);
+            claims.notices.extend(claimed.await?.unwrap_or_default());
         }
-        match unreachable.0 {
+        match unreachable {
             Some(error) if claims == Claims::default() => Err(error),
             _ => Ok(claims),
+        }
+    }
+
+    /// Applies a rule. If it has nothing to do, or the account or the key was deleted or can't be read, corrects the index. An error of
+    /// an account that can't be reached is stored in `unreachable`: a part of the store that is unreachable holds up only its own accounts.
+    async fn step<T>(
+        &self,
+        target: Target,
+        made: Option<Announcement>,
+        unreachable: &mut Option<StoreError>,
+        rule: impl Fn(&mut AccountValue, i64) -> Result<Option<T>, Rejection>,
+    ) -> Result<Option<T>> {
+        let done = match self.update(target, false, rule).await {
+            Ok(Seen { value: None, .. }) | Err(StoreError::Rejected(_)) => {
+                self.correct_index(target, made).await.map(|()| None)
+            }
+            result => result.map(|seen| seen.value),
+        };
+        match done {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Unconfirmed(_))) => {
+                *unreachable = Some(error);
+                Ok(None)
+            }
+            result => result,
         }
     }
 
@@ -100,35 +116,11 @@ impl Accounts {
 
     /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`, and stores the delivery as the last one.
     /// Returns `false` if the claim is no longer valid.
-    pub async fn finish_notice(&self, queue: Queue, result: NoticeResult) -> Result<bool> {
-        let Queue { account, channel } = queue;
-        let finish = |value: &mut AccountValue, now| Ok(value.finish_notice(channel, result.clone(), now));
-        Ok(found(self.update(Target::Account(account), false, finish).await)?.unwrap_or(false))
-    }
-}
-
-/// `None` if the account or the key was deleted, or can't be read: it has no owner to tell.
-fn found<T>(result: Result<Seen<T>>) -> Result<Option<T>> {
-    match result {
-        Ok(seen) => Ok(Some(seen.value)),
-        Err(StoreError::Rejected(_)) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// The last error of an account that can't be reached. A part of the store that is unreachable holds up only its own accounts.
-#[derive(Default)]
-struct Unreachable(Option<StoreError>);
-
-impl Unreachable {
-    /// `None` if the account can't be reached.
-    fn skip<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
-        match result {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Unconfirmed(_))) => {
-                self.0 = Some(error);
-                Ok(None)
-            }
-            result => result.map(Some),
+    pub async fn finish_notice(&self, account: AccountId, result: &NoticeResult) -> Result<bool> {
+        let finish = |value: &mut AccountValue, now| Ok(value.finish_notice(result.clone(), now));
+        match self.update(Target::Account(account), false, finish).await {
+            Err(StoreError::Rejected(_)) => Ok(false),
+            finished => Ok(finished?.value),
         }
     }
 }

@@ -125,11 +125,10 @@ impl RecordChange {
 mod tests {
     use proptest::prelude::*;
     use quota_api::{
-        AccountAction, AccountChange, Actor, Contact, KeyState, NewSession, SessionKind, SettingsChange,
-        StateChange,
+        AccountAction, AccountChange, Actor, Contact, KeyChange, KeyState, NewSession, NoticeResult,
+        SessionKind, SettingsChange, StateChange,
     };
 
-    use super::super::key::KeyChange;
     use super::super::record::decode;
     use super::super::rejection::Rejection;
     use super::super::time::MS_PER_DAY;
@@ -262,7 +261,7 @@ mod tests {
         assert_eq!(claimed.notice_due, Some(Some(NOW + 60_000)));
         value.claim_notices(NOW);
         let finished = change_of(&value, |value| {
-            assert!(value.finish_notice(quota_api::Channel::Webhook, result(NOW as u64, None, None), NOW));
+            assert!(value.finish_notice(result(NOW as u64, None, None), NOW));
         });
         assert_eq!(finished.notice_due, Some(None));
     }
@@ -439,11 +438,9 @@ mod tests {
                 for claimed in value.claim_notices(now) {
                     let retry = (n > 5).then_some(u32::from(n));
                     if n > 2 {
-                        assert!(value.finish_notice(
-                            claimed.channel,
-                            result(claimed.claim, retry, None),
-                            now
-                        ));
+                        let channel = claimed.channel;
+                        let result = NoticeResult { channel, ..result(claimed.claim, retry, None) };
+                        assert!(value.finish_notice(result, now));
                     }
                 }
                 Ok(())

@@ -1,7 +1,7 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
-use quota_api::{Event, EventKind, Key, KeySettings, KeyState, Limits, SettingsChange, StateChange};
+use quota_api::{Event, EventKind, Key, KeyChange, KeySettings, KeyState, Limits, StateChange};
 use serde::{Deserialize, Serialize};
 
 use super::event::pause_reason;
@@ -35,22 +35,6 @@ pub struct KeyMeta {
     pub deleted_count: Option<(u32, u32)>,
     #[serde(flatten)]
     pub settings: KeySettings,
-}
-
-/// A key whose stored data is damaged, or written in a format that this version does not support. It can be deleted, but
-/// not changed. Its charges fail if its record can't be read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UnreadableKey {
-    pub id: KeyId,
-    /// `None` if the metadata itself can't be read.
-    pub meta: Option<KeyMeta>,
-    pub reason: String,
-}
-
-impl From<&UnreadableKey> for Rejection {
-    fn from(key: &UnreadableKey) -> Self {
-        Self::UnreadableKey { id: key.id, reason: key.reason.clone() }
-    }
 }
 
 mod hex {
@@ -105,14 +89,6 @@ impl KeyMeta {
 pub struct StoredKey {
     pub meta: KeyMeta,
     pub record: KeyRecord,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyChange {
-    State(StateChange),
-    Settings(SettingsChange),
-    /// `None` restores the default limit.
-    DailyLimit(Option<u32>),
 }
 
 impl StoredKey {

@@ -6,7 +6,7 @@ use std::fmt;
 use quota_api::{Channel, Delivery, Notice, NoticeKind};
 use serde::{Deserialize, Serialize};
 
-use super::id::{AccountId, KeyId};
+use super::id::KeyId;
 use super::time::MS_PER_DAY;
 
 /// Maximum number of notices of a queue that wait for their delivery. A further one replaces an older one.
@@ -17,14 +17,6 @@ pub const MAX_ANNOUNCEMENTS: usize = 64_000;
 pub const CLAIM_MS: i64 = 60_000;
 /// Start of the year 10,000 in ms, which RFC 3339 has no text for.
 const END_OF_TIME: i64 = 253_402_300_800_000;
-
-/// The notices of an account in one channel, delivered one at a time and in order. Each channel has a queue of its own, so
-/// that one that fails does not delay the other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Queue {
-    pub account: AccountId,
-    pub channel: Channel,
-}
 
 /// The notices of an account that wait for their delivery, and the last deliveries.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -54,7 +46,8 @@ impl Outbox {
     }
 }
 
-/// The notices of one channel. There is at least one.
+/// The notices of one channel, delivered one at a time and in order. There is at least one. Each channel has a queue of its own, so
+/// that one that fails does not delay the other.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NoticeQueue {
     /// Oldest first.

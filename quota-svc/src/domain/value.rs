@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use keys::KeyDraft;
 use quota_api::{
     AccountAction, AccountChange, Actor, Contact, Event, EventKind, ImportReport, NewSession, SessionKind,
-    SetCredential, StoredAccount,
+    SetCredential, StoredAccount, UnreadableKey,
 };
 use serde::{Deserialize, Serialize};
 
 use super::account::{LINK_REQUEST_INTERVAL_MS, MAX_LINKS, MAX_SESSIONS, change_standing, to_json};
 use super::event::with_actor;
 use super::id::{AccountId, KeyId};
-use super::key::{KeyMeta, StoredKey, UnreadableKey};
+use super::key::{KeyMeta, StoredKey};
 use super::loaded::{Loaded, row};
 use super::notice::{Announcement, Outbox};
 use super::record::decode;
@@ -73,7 +73,8 @@ impl AccountValue {
                 (meta, Ok(_)) => (meta, "its record names another account".to_owned()),
                 (meta, Err(error)) => (meta, error.to_string()),
             };
-            (id, Err(UnreadableKey { id, meta, reason }))
+            let (name, hint) = meta.map(|meta| (meta.settings.name, meta.hint)).unzip();
+            (id, Err(UnreadableKey { id: id.to_string(), name, hint, reason }))
         };
         Ok(Self {
             sessions: serde_json::from_slice(part(row::SESSIONS, b"{}"))?,

@@ -212,8 +212,9 @@ async fn redis_store_lists_key_without_record_as_unreadable() {
     let record = redis.cli(&["KEYS", &format!("*{key}*:k")]).await;
     redis.cli(&["DEL", record.trim()]).await;
     let listing = harness.store.keys(account).await.unwrap();
-    let unreadable: Vec<_> = listing.unreadable.iter().map(|key| (key.id, key.meta.is_some())).collect();
-    assert_eq!((listing.keys.len(), unreadable), (0, vec![(key, true)]));
+    let unreadable: Vec<_> =
+        listing.unreadable.iter().map(|key| (key.id.clone(), key.name.is_some())).collect();
+    assert_eq!((listing.keys.len(), unreadable), (0, vec![(key.to_string(), true)]));
     harness.store.delete_key(key, Some(account)).await.unwrap();
     assert!(harness.store.keys(account).await.unwrap().unreadable.is_empty());
 }

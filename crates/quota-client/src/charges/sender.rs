@@ -1,4 +1,4 @@
-//! Sends batches to the charge service: a limited number of calls in flight, and one retry if no connection could be made.
+//! Sends batches of charges to the charge service: a limited number of calls in flight, and one retry if no connection could be made.
 
 use std::mem;
 use std::ops::RangeInclusive;
@@ -6,16 +6,34 @@ use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc};
+use http::{HeaderMap, HeaderValue};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use super::batch::{Batch, PendingCharge};
 use super::{BatchConfig, CallOutcome, CallReport, ChargeError, ChargeObserver, ChargeService};
 use crate::error::ClientError;
-use quota_api::{MAX_BATCH, Verdict};
+use quota_api::{Charge, MAX_BATCH, TRACE_LINKS, Verdict};
 
 /// Delay before the retry. In a measurement, a killed quota-svc sidecar accepted connections again after 22 ms.
 const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+const TRACEPARENT: &str = "traceparent";
+
+/// Maximum number of links of a call. A span in quota-svc has at most 128, OpenTelemetry's default. The limit also keeps
+/// the headers far below the 16 KiB that quota-svc accepts: a larger call would fail with all of its charges.
+const MAX_TRACE_LINKS: usize = 128;
+
+pub(super) type ChargeResult = Result<Verdict, ChargeError>;
+
+/// A charge whose caller waits for the result.
+pub(super) struct PendingCharge {
+    pub(super) charge: Charge,
+    pub(super) deadline: Instant,
+    /// `None` after the result has been sent.
+    pub(super) result_sender: Option<oneshot::Sender<ChargeResult>>,
+    /// Headers with the span of the caller. `None` for most charges.
+    pub(super) trace: Option<Box<HeaderMap>>,
+}
 
 /// Sends queued charges in batches until the last charger is dropped and the queue is empty. Each call runs in its own
 /// task, so that a canceled charge or a panic does not affect other calls.
@@ -41,7 +59,7 @@ pub(super) async fn dispatch(
             fill(&mut charges, previous_len..=max_batch, &mut queue, others_ended, timer.as_mut()).await;
         }
         previous_len = charges.len();
-        let batch = Batch::new(mem::replace(&mut charges, Vec::with_capacity(max_batch)));
+        let batch = Batch(mem::replace(&mut charges, Vec::with_capacity(max_batch)));
         let sender = sender.clone();
         // Boxed, because tokio moves the future several times before it runs.
         tokio::spawn(Box::pin(async move {
@@ -71,38 +89,23 @@ async fn fill(
     }
 }
 
-/// Timers for the deadlines of charges, kept from one call to the next.
-///
-/// When a new timer becomes the earliest one, tokio wakes itself with syscalls: three of the nine for a batch of one
-/// charge. Moving a timer that has not fired to a later time needs none, and each call's deadline is later than the one
-/// before.
-#[derive(Default)]
-struct Timers(Mutex<Vec<Pin<Box<Sleep>>>>);
-
-impl Timers {
-    /// Returns a kept timer, with the deadline of an earlier call, or a new one.
-    fn take(&self, deadline: Instant) -> Pin<Box<Sleep>> {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| Box::pin(sleep_until(deadline)))
-    }
-
-    fn put_back(&self, timer: Pin<Box<Sleep>>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(timer);
-    }
-}
-
 pub(super) struct BatchSender {
     service: Arc<dyn ChargeService>,
-    timers: Timers,
     observer: Arc<dyn ChargeObserver>,
+    /// Timers for the deadlines of charges, kept from one call to the next.
+    ///
+    /// When a new timer becomes the earliest one, tokio wakes itself with syscalls: three of the nine for a batch of one
+    /// charge. Moving a timer that has not fired to a later time needs none, and each call's deadline is later than the one
+    /// before.
+    timers: Mutex<Vec<Pin<Box<Sleep>>>>,
 }
 
 impl BatchSender {
     pub(super) fn new(service: Arc<dyn ChargeService>, observer: Arc<dyn ChargeObserver>) -> Self {
-        Self { service, timers: Timers::default(), observer }
+        Self { service, observer, timers: Mutex::default() }
     }
 
-    pub(super) async fn send(&self, mut batch: Batch) {
+    async fn send(&self, mut batch: Batch) {
         let mut is_retry = false;
         // A loop, so that the future contains one `attempt` instead of two.
         let result = loop {
@@ -128,13 +131,19 @@ impl BatchSender {
         let started = Instant::now();
         batch.drop_abandoned(started);
         let Some(deadline) = batch.next_deadline() else { return Ok(Vec::new()) };
-        let mut timer = self.timers.take(deadline);
+        let timers = || self.timers.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = timers().pop();
+        let mut timer = kept.unwrap_or_else(|| Box::pin(sleep_until(deadline)));
         let call = self.service.charge(batch.charges(), batch.trace());
         let response = with_deadlines(call, batch, timer.as_mut()).await;
-        self.timers.put_back(timer);
-        let result = response.and_then(|verdicts| check_count(verdicts, batch));
+        timers().push(timer);
+        // Verdicts are matched by position.
+        let result = response.and_then(|verdicts| match verdicts.len() == batch.0.len() {
+            true => Ok(verdicts),
+            false => Err(ClientError::Protocol("the numbers of verdicts and of charges differ".to_owned())),
+        });
         self.observer.on_call(&CallReport {
-            charges: batch.len(),
+            charges: batch.0.len(),
             elapsed: started.elapsed(),
             outcome: CallOutcome::of(&result),
         });
@@ -162,33 +171,92 @@ async fn with_deadlines<T>(
     Err(ClientError::TimedOut)
 }
 
-/// Verdicts are matched by position, so the counts must be equal.
-fn check_count(verdicts: Vec<Verdict>, batch: &Batch) -> Result<Vec<Verdict>, ClientError> {
-    match verdicts.len() == batch.len() {
-        true => Ok(verdicts),
-        false => {
-            Err(ClientError::Protocol("the number of verdicts differs from the number of charges".to_owned()))
+struct Batch(Vec<PendingCharge>);
+
+impl Batch {
+    /// Removes expired and canceled charges before the batch is sent, so that quota-svc does not count them.
+    fn drop_abandoned(&mut self, now: Instant) {
+        self.expire(now);
+        self.0.retain(|charge| charge.result_sender.as_ref().is_some_and(|sender| !sender.is_closed()));
+    }
+
+    /// Times out expired charges. They stay in the batch because verdicts are matched by position.
+    fn expire(&mut self, now: Instant) {
+        for charge in self.0.iter_mut().filter(|charge| charge.deadline <= now) {
+            charge.resolve(Err(ChargeError::TimedOut));
+        }
+    }
+
+    /// Earliest deadline of the unresolved charges.
+    fn next_deadline(&self) -> Option<Instant> {
+        self.0.iter().filter(|charge| charge.result_sender.is_some()).map(|charge| charge.deadline).min()
+    }
+
+    /// The trace context of the call: that of the first sampled charge, and links to other sampled ones. If none is sampled, that of
+    /// the first traced charge, so that quota-svc does not sample the call either.
+    fn trace(&self) -> Option<HeaderMap> {
+        let traced = || self.0.iter().filter_map(|charge| charge.trace.as_deref());
+        let mut sampled = traced().filter(|trace| is_sampled(trace));
+        let mut headers = sampled.next().or_else(|| traced().next())?.clone();
+        let links: Vec<_> = sampled
+            .filter_map(|trace| trace.get(TRACEPARENT))
+            .map(HeaderValue::as_bytes)
+            .take(MAX_TRACE_LINKS)
+            .collect();
+        if !links.is_empty()
+            && let Ok(links) = HeaderValue::from_bytes(&links.join(&b", "[..]))
+        {
+            headers.insert(TRACE_LINKS, links);
+        }
+        Some(headers)
+    }
+
+    fn charges(&self) -> Vec<Charge> {
+        self.0.iter().map(|pending| pending.charge).collect()
+    }
+
+    /// Resolves each charge with the verdict at its position.
+    fn complete(self, verdicts: Vec<Verdict>) {
+        for (mut charge, verdict) in self.0.into_iter().zip(verdicts) {
+            let unavailable = verdict == Verdict::Unavailable;
+            charge.resolve(if unavailable { Err(ChargeError::Unavailable) } else { Ok(verdict) });
+        }
+    }
+
+    fn fail(self, error: ChargeError) {
+        for mut charge in self.0 {
+            charge.resolve(Err(error));
+        }
+    }
+}
+
+/// Whether a `traceparent` has the flag `sampled`: the lowest bit of its last digit.
+fn is_sampled(trace: &HeaderMap) -> bool {
+    let flags = trace.get(TRACEPARENT).and_then(|value| value.as_bytes().last());
+    flags.and_then(|digit| char::from(*digit).to_digit(16)).is_some_and(|digit| digit % 2 == 1)
+}
+
+impl PendingCharge {
+    fn resolve(&mut self, result: ChargeResult) {
+        if let Some(sender) = self.result_sender.take() {
+            // Sending fails only if the caller has canceled the charge, so nobody waits for the result.
+            sender.send(result).ok();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use quota_api::Charge;
-    use tokio::sync::oneshot;
+    use api_key::KeyDigest;
 
     use super::*;
 
     #[tokio::test]
     async fn expired_charge_times_out_alone() {
-        let pending = |time| {
-            let (sender, receiver) = oneshot::channel();
-            let (deadline, result_sender) = (Instant::now() + time, Some(sender));
-            (PendingCharge { charge: Charge::Demo, deadline, result_sender, trace: None }, receiver)
-        };
+        let pending = |time| pending(Charge::Demo, Instant::now() + time);
         let (short, short_result) = pending(Duration::from_millis(10));
         let (long, mut long_result) = pending(Duration::from_secs(60));
-        let mut batch = Batch::new(vec![short, long]);
+        let mut batch = Batch(vec![short, long]);
         let (finish, call) = oneshot::channel();
         let call = pin!(async { call.await.expect("the test finishes the call") });
         let finish_after_timeout = async {
@@ -199,16 +267,38 @@ mod tests {
         let (result, ()) = tokio::join!(with_deadlines(call, &mut batch, timer), finish_after_timeout);
         assert_eq!(result.expect("response"), "verdicts");
         assert!(long_result.try_recv().is_err(), "the other charge must still be unresolved");
-        assert_eq!(batch.len(), 2, "the expired charge must keep its position");
+        assert_eq!(batch.0.len(), 2, "the expired charge must keep its position");
     }
 
     #[tokio::test]
     async fn call_times_out_if_no_charge_is_waiting() {
-        let mut batch = Batch::new(Vec::new());
+        let mut batch = Batch(Vec::new());
         let never = pin!(std::future::pending::<Result<(), ClientError>>());
         assert!(matches!(
             with_deadlines(never, &mut batch, pin!(sleep_until(Instant::now()))).await,
             Err(ClientError::TimedOut)
         ));
+    }
+
+    fn pending(charge: Charge, deadline: Instant) -> (PendingCharge, oneshot::Receiver<ChargeResult>) {
+        let (sender, receiver) = oneshot::channel();
+        (PendingCharge { charge, deadline, result_sender: Some(sender), trace: None }, receiver)
+    }
+
+    #[test]
+    fn expired_and_canceled_charges_are_not_sent() {
+        let now = Instant::now();
+        let (expired, mut expired_result) = pending(Charge::Demo, now);
+        let (canceled, canceled_result) = pending(Charge::Demo, now + Duration::from_secs(1));
+        let key = Charge::Key { digest: KeyDigest([1; 32]), origin: None };
+        let (waiting, mut waiting_result) = pending(key, now + Duration::from_millis(1));
+        drop(canceled_result);
+        let mut batch = Batch(vec![expired, canceled, waiting]);
+        batch.drop_abandoned(now);
+        assert_eq!(expired_result.try_recv(), Ok(Err(ChargeError::TimedOut)));
+        assert_eq!(batch.0.len(), 1);
+        assert_eq!(batch.charges(), [key]);
+        assert_eq!(batch.next_deadline(), Some(now + Duration::from_millis(1)));
+        assert!(waiting_result.try_recv().is_err(), "the remaining charge is unresolved");
     }
 }

@@ -113,17 +113,16 @@ async fn key_calls_use_documented_requests() {
             r#"{{"actor":"operator","command":{{"change_key":{{"id":"k1","account":{account},"change":{change}}}}}}}"#
         )
     };
-    let (renamed, name) =
-        (change(r#""a1""#, r#"{"set_settings":{"name":"m"}}"#), SettingsChange::rename("m"));
+    let (renamed, name) = (change(r#""a1""#, r#"{"settings":{"name":"m"}}"#), SettingsChange::rename("m"));
     exchange!(fake, |c| c.change_key("k1", account, &name), COMMAND, &renamed, 200, KEY).unwrap();
     for state in [StateChange::Resume, StateChange::Deactivate, StateChange::Reactivate] {
-        let changed = change("null", &format!(r#"{{"set_state":"{}"}}"#, state.as_str()));
+        let changed = change("null", &format!(r#"{{"state":"{}"}}"#, state.as_str()));
         exchange!(fake, |c| c.change_state("k1", None, state), COMMAND, &changed, 200, KEY).unwrap();
     }
     let limit = SetDailyLimit { daily_limit: Some(9) };
-    let limited = change("null", r#"{"set_daily_limit":{"daily_limit":9}}"#);
+    let limited = change("null", r#"{"daily_limit":9}"#);
     exchange!(fake, |c| c.set_daily_limit("k1", &limit), COMMAND, &limited, 200, KEY).unwrap();
-    let by_owner = change("null", r#"{"set_state":"resume"}"#).replace("operator", "owner");
+    let by_owner = change("null", r#"{"state":"resume"}"#).replace("operator", "owner");
     exchange!(
         fake,
         |c| async { c.acting_as(Actor::Owner).change_state("k1", None, StateChange::Resume).await },
@@ -133,8 +132,8 @@ async fn key_calls_use_documented_requests() {
         KEY
     )
     .unwrap();
-    let deleted = change(r#""a1""#, r#""delete""#);
-    exchange!(fake, |c| c.delete_key("k1", account), COMMAND, &deleted, 200, "null").unwrap();
+    let deleted = r#"{"actor":"operator","command":{"delete_key":{"id":"k1","account":"a1"}}}"#;
+    exchange!(fake, |c| c.delete_key("k1", account), COMMAND, deleted, 200, "null").unwrap();
     let (line, days) =
         ("GET /internal/v1/keys/k1/usage?account=a1", r#"{"days":[{"day":"2024-02-29","requests":1}]}"#);
     assert_eq!(exchange!(fake, |c| c.usage("k1", account), line, "", 200, days).unwrap().days[0].requests, 1);
@@ -166,7 +165,7 @@ async fn transfer_calls_use_documented_requests() {
 async fn error_body_becomes_api_error_and_invalid_body_becomes_protocol_error() {
     let mut fake = Fake::start().await;
     let sent = r#"{"actor":"operator","command":{"change_key":
-        {"id":"k1","account":null,"change":{"set_state":"resume"}}}}"#;
+        {"id":"k1","account":null,"change":{"state":"resume"}}}}"#;
     let body = r#"{"error":"key_inactive","message":"reactivate it first"}"#;
     let error =
         exchange!(fake, |c| c.change_state("k1", None, StateChange::Resume), COMMAND, sent, 409, body)

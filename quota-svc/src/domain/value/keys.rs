@@ -2,13 +2,14 @@
 
 use api_key::KeyDigest;
 use quota_api::{
-    Actor, CREATIONS_PER_DAY, Event, EventKind, KEYS_PER_ACCOUNT, KeySettings, NewKey, SettingsChange,
+    Actor, CREATIONS_PER_DAY, Event, EventKind, KEYS_PER_ACCOUNT, KeyChange, KeySettings, NewKey,
+    SettingsChange,
 };
 
 use super::AccountValue;
 use crate::domain::event::with_actor;
 use crate::domain::id::KeyId;
-use crate::domain::key::{KeyChange, KeyMeta, StoredKey};
+use crate::domain::key::{KeyMeta, StoredKey};
 use crate::domain::rejection::Rejection;
 use crate::domain::time::{date_of, day_of};
 
@@ -25,7 +26,8 @@ pub struct KeyDraft {
 
 impl AccountValue {
     pub fn key(&self, id: KeyId) -> Result<&StoredKey, Rejection> {
-        Ok(self.keys.get(&id).ok_or(Rejection::KeyNotFound)?.as_ref()?)
+        let key = self.keys.get(&id).ok_or(Rejection::KeyNotFound)?.as_ref();
+        key.map_err(|key| Rejection::UnreadableKey { id, reason: key.reason.clone() })
     }
 
     pub fn create_key(&mut self, draft: KeyDraft, now: i64) -> Result<StoredKey, Rejection> {

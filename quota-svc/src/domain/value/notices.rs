@@ -1,6 +1,6 @@
 //! The outbox of an account: notices that wait for their delivery.
 
-use quota_api::{Channel, ClaimedNotice, Notice, NoticeResult};
+use quota_api::{ClaimedNotice, Notice, NoticeResult};
 
 use super::AccountValue;
 use crate::domain::id::KeyId;
@@ -65,7 +65,8 @@ impl AccountValue {
 
     /// Ends a claim: removes its notice, or delays its next attempt, and stores the delivery as the last one. Returns `false` if
     /// the claim is no longer valid.
-    pub fn finish_notice(&mut self, channel: Channel, result: NoticeResult, now: i64) -> bool {
+    pub fn finish_notice(&mut self, result: NoticeResult, now: i64) -> bool {
+        let channel = result.channel;
         let Some(queue) = self.outbox.queues.get_mut(&channel) else { return false };
         if queue.claim == 0 || queue.claim != result.claim {
             return false;
@@ -88,7 +89,7 @@ impl AccountValue {
 
 #[cfg(test)]
 pub(in crate::domain) mod tests {
-    use quota_api::{Contact, Delivery, Mail, NoticeKind, Webhook};
+    use quota_api::{Channel, Contact, Delivery, Mail, NoticeKind, Webhook};
 
     use super::super::tests::{NOW, draft, id, make_unreadable, with_keys};
     use super::*;
@@ -170,12 +171,13 @@ pub(in crate::domain) mod tests {
         assert_eq!(value.claim_notices(NOW + CLAIM_MS - 1), []);
         let second = value.claim_notices(NOW + CLAIM_MS).remove(0);
         assert_eq!((second.claim, second.attempts), (first.claim + 60_000, 0));
-        assert!(!value.finish_notice(Channel::Webhook, result(first.claim, None, None), NOW));
-        assert!(!value.finish_notice(Channel::Mail, result(second.claim, None, None), NOW));
+        assert!(!value.finish_notice(result(first.claim, None, None), NOW));
+        let mail = NoticeResult { channel: Channel::Mail, ..result(second.claim, None, None) };
+        assert!(!value.finish_notice(mail, NOW));
         let before = value.outbox.clone();
         assert_eq!(before.queues[&Channel::Webhook].claim, second.claim, "an invalid end changes nothing");
         // It has ended, but nobody else has claimed the notice.
-        assert!(value.finish_notice(Channel::Webhook, result(second.claim, None, None), NOW + MS_PER_DAY));
+        assert!(value.finish_notice(result(second.claim, None, None), NOW + MS_PER_DAY));
         assert!(value.outbox.queues.is_empty());
     }
 
@@ -192,7 +194,8 @@ pub(in crate::domain) mod tests {
             let claimed = value.claim_notices(at);
             assert_eq!(claimed.iter().map(|claimed| claimed.claim).collect::<Vec<_>>(), expected);
             for claimed in claimed {
-                assert!(value.finish_notice(claimed.channel, result(claimed.claim, None, None), at));
+                let result = NoticeResult { channel: claimed.channel, ..result(claimed.claim, None, None) };
+                assert!(value.finish_notice(result, at));
             }
         }
     }
@@ -202,25 +205,25 @@ pub(in crate::domain) mod tests {
         let (mut value, channel) = (reachable(true, false), Channel::Webhook);
         value.add_notice(&notice(1), NOW);
         value.add_notice(&notice(2), NOW);
-        assert!(!value.finish_notice(channel, result(0, None, None), NOW), "not claimed");
+        assert!(!value.finish_notice(result(0, None, None), NOW), "not claimed");
         let claim = value.claim_notices(NOW).remove(0).claim;
         let failed = Delivery { at: NOW, error: Some("status 500".to_owned()) };
-        assert!(value.finish_notice(channel, result(claim, Some(300), Some(failed.clone())), NOW + 5));
-        assert!(!value.finish_notice(channel, result(claim, Some(300), None), NOW + 5), "reported already");
+        assert!(value.finish_notice(result(claim, Some(300), Some(failed.clone())), NOW + 5));
+        assert!(!value.finish_notice(result(claim, Some(300), None), NOW + 5), "reported already");
         let queue = &value.outbox.queues[&channel];
         assert_eq!((queue.due, queue.attempts, queue.claim), (NOW + 300_005, 1, 0));
         assert_eq!(value.outbox.last_deliveries, [("webhook".to_owned(), failed.clone())].into());
         let again = value.claim_notices(NOW + 300_005).remove(0);
         assert_eq!((again.attempts, &again.notice), (1, &notice(1)));
 
-        assert!(value.finish_notice(channel, result(again.claim, None, None), NOW + 400_000));
+        assert!(value.finish_notice(result(again.claim, None, None), NOW + 400_000));
         assert_eq!(value.outbox.last_deliveries["webhook"], failed, "nothing was sent");
         let queue = &value.outbox.queues[&channel];
         assert_eq!((queue.due, queue.attempts, queue.claim), (NOW + 400_000, 0, 0));
         assert_eq!(times(&value, channel), [2]);
         let claim = value.claim_notices(NOW + 400_000).remove(0).claim;
         let delivered = Delivery { at: NOW, error: None };
-        assert!(value.finish_notice(channel, result(claim, None, Some(delivered.clone())), NOW));
+        assert!(value.finish_notice(result(claim, None, Some(delivered.clone())), NOW));
         assert_eq!(value.outbox.last_deliveries["webhook"], delivered);
         assert!(value.outbox.queues.is_empty(), "a queue without notices vanishes");
         assert_eq!(value.outbox.due(), None);
@@ -231,7 +234,7 @@ pub(in crate::domain) mod tests {
         let (mut value, channel) = (reachable(true, false), Channel::Webhook);
         value.add_notice(&notice(1), NOW);
         let claim = value.claim_notices(NOW).remove(0).claim;
-        assert!(value.finish_notice(channel, result(claim, Some(300), None), NOW));
+        assert!(value.finish_notice(result(claim, Some(300), None), NOW));
         let queue = &value.outbox.queues[&channel];
         assert_eq!((queue.due, queue.attempts, queue.claim), (NOW + 300_000, 0, 0));
         assert!(value.outbox.last_deliveries.is_empty());

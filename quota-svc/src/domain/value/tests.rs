@@ -51,7 +51,8 @@ pub fn pause(value: &mut AccountValue, n: u8, now: i64) {
 }
 
 pub fn make_unreadable(value: &mut AccountValue, n: u8) {
-    let key = UnreadableKey { id: id(n), meta: None, reason: "damaged".to_owned() };
+    let reason = "damaged".to_owned();
+    let key = UnreadableKey { id: id(n).to_string(), name: None, hint: None, reason };
     value.keys.insert(id(n), Err(key));
 }
 
@@ -157,8 +158,9 @@ fn key_with_damaged_data_is_unreadable() {
         let value = AccountValue::decode(&loaded).unwrap().unwrap();
         assert_eq!(value.keys.len(), 1, "{reason}");
         let unreadable = value.keys[&id(1)].as_ref().unwrap_err();
-        assert_eq!((unreadable.id, &*unreadable.reason), (id(1), reason));
-        assert_eq!(unreadable.meta.is_some(), has_meta, "{reason}");
+        assert_eq!((&*unreadable.id, &*unreadable.reason), (&*id(1).to_string(), reason));
+        let (name, hint) = (unreadable.name.as_deref(), unreadable.hint.as_deref());
+        assert_eq!((name, hint), has_meta.then_some(("a key", "ipl_1")).unzip(), "{reason}");
         let rejection = Rejection::UnreadableKey { id: id(1), reason: reason.to_owned() };
         assert_eq!(value.key(id(1)), Err(rejection));
     }

@@ -1,8 +1,8 @@
 //! Charges: daily quota, burst window, batches, the demo, usage and the event of a pause.
 
+use quota_api::KeyChange;
 use quota_api::{Actor, EventKind, Exceeded, KeyState, Outcome, RateLimit, Scope, StateChange, Verdict};
 use quota_svc::domain::id::KeyId;
-use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 use testkit::quota::{rate_limit, remaining};
 

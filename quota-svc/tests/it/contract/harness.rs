@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use api_key::ApiKey;
+use quota_api::KeyChange;
 use quota_api::{Actor, Limits, NewKey, NewSession, Outcome, Scope, SessionKind, SettingsChange, Verdict};
 use quota_svc::accounts::Accounts;
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::KeyChange;
 use quota_svc::domain::time::Clock;
 use quota_svc::domain::value::KeyDraft;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use api_key::ApiKey;
+use quota_api::KeyChange;
 use quota_api::{
     AccountAction, AccountChange, Actor, ClaimedNotice, Contact, Delivery, ExportedAccount, KEYS_PER_ACCOUNT,
     Key, KeySettings, KeyState, Limits, NewKey, NewSession, NoticeResult, Scope, SessionKind, SetCredential,
@@ -17,8 +18,7 @@ use quota_api::{
 use quota_svc::accounts::{Accounts, Seen};
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::{KeyChange, KeyMeta, StoredKey};
-use quota_svc::domain::notice::Queue;
+use quota_svc::domain::key::{KeyMeta, StoredKey};
 use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::transfer::{ImportAccount, export};
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
@@ -366,8 +366,7 @@ impl History {
 
     async fn finish_notice(&mut self) {
         let Some(claimed) = self.claims.pop() else { return };
-        let queue =
-            Queue { account: AccountId::from_hex(&claimed.account).unwrap(), channel: claimed.channel };
+        let account = AccountId::from_hex(&claimed.account).unwrap();
         let delivered = Some(Delivery { at: self.stores.now(), error: None });
         let failed = Some(Delivery { at: self.stores.now(), error: Some("status 500".to_owned()) });
         let (retry_seconds, delivery) =
@@ -379,7 +378,7 @@ impl History {
             retry_seconds,
             delivery,
         };
-        let finish = async |store: &Accounts| store.finish_notice(queue, result.clone()).await;
+        let finish = async |store: &Accounts| store.finish_notice(account, &result).await;
         if self.stores.each(&format!("{result:?}"), finish).await.unwrap() {
             self.stores.note("finished_notice");
         }

@@ -1,12 +1,11 @@
 //! Announcements and the outbox.
 
+use quota_api::KeyChange;
 use quota_api::{
     Channel, ClaimedNotice, Contact, Delivery, Mail, Notice, NoticeKind, NoticeResult, Outcome, Scope,
     StateChange, Webhook,
 };
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::KeyChange;
-use quota_svc::domain::notice::Queue;
 use quota_svc::domain::rejection::Rejection;
 use quota_svc::store::StoreError;
 
@@ -24,16 +23,21 @@ pub fn both_channels() -> Contact {
 }
 
 /// The end of a claim.
-pub fn notice_result(claim: u64, retry_seconds: Option<u32>, delivery: Option<Delivery>) -> NoticeResult {
-    NoticeResult { account: String::new(), channel: Channel::Webhook, claim, retry_seconds, delivery }
+pub fn notice_result(
+    channel: Channel,
+    claim: u64,
+    retry_seconds: Option<u32>,
+    delivery: Option<Delivery>,
+) -> NoticeResult {
+    NoticeResult { account: String::new(), channel, claim, retry_seconds, delivery }
 }
 
 /// Ends the claim of a notice: without a delivery, or after a failed one if it is to be repeated.
 pub async fn finish(harness: &Harness, claimed: &ClaimedNotice, retry_seconds: Option<u32>) -> bool {
     let account = AccountId::from_hex(&claimed.account).unwrap();
-    let queue = Queue { account, channel: claimed.channel };
     let failed = retry_seconds.map(|_| Delivery { at: 5, error: Some("status 500".to_owned()) });
-    harness.store.finish_notice(queue, notice_result(claimed.claim, retry_seconds, failed)).await.unwrap()
+    let result = notice_result(claimed.channel, claimed.claim, retry_seconds, failed);
+    harness.store.finish_notice(account, &result).await.unwrap()
 }
 
 /// An account that wants notices, and its key.
@@ -208,16 +212,16 @@ pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Ha
     assert_eq!(first[0].notice, first[1].notice);
     let failed = Delivery { at: 5, error: Some("status 500".to_owned()) };
     let delivered = Delivery { at: 6, error: None };
-    let [webhook, mail] = [Channel::Webhook, Channel::Mail].map(|channel| Queue { account, channel });
+    let finish_as = async |channel, claim, retry_seconds, delivery| {
+        let result = notice_result(channel, claim, retry_seconds, Some(delivery));
+        store.finish_notice(account, &result).await.unwrap()
+    };
     assert!(
-        !store.finish_notice(mail, notice_result(first[0].claim, None, Some(failed.clone()))).await.unwrap(),
+        !finish_as(Channel::Mail, first[0].claim, None, failed.clone()).await,
         "the claim is of the other channel"
     );
-    store
-        .finish_notice(webhook, notice_result(first[0].claim, Some(300), Some(failed.clone())))
-        .await
-        .unwrap();
-    store.finish_notice(mail, notice_result(first[1].claim, None, Some(delivered.clone()))).await.unwrap();
+    finish_as(Channel::Webhook, first[0].claim, Some(300), failed.clone()).await;
+    finish_as(Channel::Mail, first[1].claim, None, delivered.clone()).await;
     let second = claim(harness).await;
     assert_eq!((second.len(), second[0].channel), (1, Channel::Mail), "a failing webhook delays no mail");
     assert_ne!(second[0].notice, first[0].notice);
@@ -263,8 +267,8 @@ pub async fn contact_is_replaced_and_gone_with_the_account(harness: &Harness) {
     // Its notices are gone, too.
     assert_eq!(claimed.len(), 2);
     for ClaimedNotice { channel, claim, .. } in claimed {
-        let result = notice_result(claim, None, Some(Delivery { at: 5, error: None }));
-        assert!(!store.finish_notice(Queue { account, channel }, result).await.unwrap());
+        let result = notice_result(channel, claim, None, Some(Delivery { at: 5, error: None }));
+        assert!(!store.finish_notice(account, &result).await.unwrap());
     }
     assert!(store.account(account).await.is_err(), "not created again");
     harness.advance(DAY);

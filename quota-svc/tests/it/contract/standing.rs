@@ -1,13 +1,13 @@
 //! What admins and the operator decide about accounts: roles, suspensions, the end of sessions.
 
 use futures_util::future::join_all;
+use quota_api::KeyChange;
 use quota_api::{
     AccountAction, AccountChange, Actor, Event, EventKind, NewSession, Outcome, Role, Scope, SessionKind,
     StateChange, StoredAccount,
 };
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::KeyChange;
 
 use super::harness::Harness;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use api_key::ApiKey;
 use futures_util::future::join_all;
+use quota_api::KeyChange;
 use quota_api::{
     AccountAction, AccountChange, Actor, Channel, Contact, Delivery, Event, EventKind, KeyState, Limits,
     NewKey, Outcome, Scope, SetCredential, StateChange, StoredAccount,
@@ -14,8 +15,8 @@ use quota_api::{
 use quota_svc::accounts::Accounts;
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::key::{KeyChange, StoredKey};
-use quota_svc::domain::notice::{CLAIM_MS, Queue};
+use quota_svc::domain::key::StoredKey;
+use quota_svc::domain::notice::CLAIM_MS;
 use quota_svc::domain::transfer::ImportAccount;
 use quota_svc::store::StoreError;
 use redb::StorageBackend;
@@ -310,23 +311,20 @@ pub async fn failed_writes_lose_no_notice(harness: &Harness, fail_writes: impl A
         wait_available(store).await;
     };
     let (account, key) = account_and_key(harness).await;
-    let queue = Queue { account, channel: Channel::Webhook };
-    let delivery = Some(Delivery { at: 1, error: None });
+    let delivered =
+        |claim| notice_result(Channel::Webhook, claim, None, Some(Delivery { at: 1, error: None }));
     pause(harness, key).await;
     fail_writes(true).await;
     rejected(store.claim_notices(10).await.map(drop)).await;
     let claimed = store.claim_notices(10).await.unwrap().notices;
     assert_eq!(claimed.len(), 1, "{claimed:?}");
     fail_writes(true).await;
-    rejected(
-        store.finish_notice(queue, notice_result(claimed[0].claim, None, delivery.clone())).await.map(drop),
-    )
-    .await;
+    rejected(store.finish_notice(account, &delivered(claimed[0].claim)).await.map(drop)).await;
     assert_eq!(store.account(account).await.unwrap().outbox.last_deliveries.len(), 0);
     harness.advance(CLAIM_MS);
     let again = store.claim_notices(10).await.unwrap().notices;
     assert_eq!((again.len(), &again[0].notice), (1, &claimed[0].notice));
-    assert!(store.finish_notice(queue, notice_result(again[0].claim, None, delivery)).await.unwrap());
+    assert!(store.finish_notice(account, &delivered(again[0].claim)).await.unwrap());
     harness.advance(CLAIM_MS);
     assert_eq!(store.claim_notices(10).await.unwrap().notices, []);
 }
