@@ -110,14 +110,15 @@ impl Accounts {
         let new = |now| StoredAccount::new(login.as_str().to_owned(), credential.map(str::to_owned), now);
         let create = |loaded: &Loaded| {
             let mut value = AccountValue::decode(loaded)?;
-            let account = AccountValue::create(&mut value, new(loaded.now))?;
-            Ok((account, value))
+            Ok((AccountValue::create(&mut value, new(loaded.now))?, value))
         };
         Ok(self.commit(Target::Account(login.account_id()), &[], true, create).await?.value)
     }
 
     pub async fn account(&self, id: AccountId) -> Result<Seen<AccountValue>> {
-        self.read(id, |value, now| Seen { value, now }).await
+        let loaded = self.load(Target::Account(id), &[], self.deadline()).await?;
+        let value = AccountValue::decode(&loaded)?.ok_or(Rejection::AccountNotFound)?;
+        Ok(Seen { value, now: loaded.now })
     }
 
     /// Deletes an account with its keys and sessions. If `expected_credential` is given and is not the current credential, fails
@@ -177,7 +178,8 @@ impl Accounts {
     }
 
     pub async fn keys(&self, account: AccountId) -> Result<Seen<KeyListing>> {
-        self.read(account, |value, now| Seen { value: KeyListing::of(value), now }).await
+        let Seen { value, now } = self.account(account).await?;
+        Ok(Seen { value: KeyListing::of(value), now })
     }
 
     pub async fn key(&self, id: KeyId, owner: Option<AccountId>) -> Result<Seen<StoredKey>> {
@@ -297,12 +299,6 @@ impl Accounts {
     pub async fn set_contact(&self, id: AccountId, expected: &Contact, contact: &Contact) -> Result<()> {
         let set = |value: &mut AccountValue, _| value.set_contact(expected, contact);
         self.update(Target::Account(id), true, set).await.map(drop)
-    }
-
-    async fn read<T>(&self, id: AccountId, view: impl FnOnce(AccountValue, i64) -> T) -> Result<T> {
-        let loaded = self.load(Target::Account(id), &[], self.deadline()).await?;
-        let value = AccountValue::decode(&loaded)?.ok_or(Rejection::AccountNotFound)?;
-        Ok(view(value, loaded.now))
     }
 
     /// The account that has this key; it is `owner`, if that is given.

@@ -7,19 +7,21 @@ use std::sync::Arc;
 
 use api_key::{ApiKey, KeyDigest};
 pub use error::ApiError;
-use error::{RequestError, Result};
+use error::Result;
 use poem::{IntoResponse, Response};
 use quota_api::{
     Account, AccountDetails, AccountPage, Command, CommandRequest, ContactStatus, CreatedKey, Credential,
     DEFAULT_OVERLAP, EventList, ExportPage, ExportedAccount, ImportReport, ImportRequest, KeyChange, KeyList,
-    KeyState, LeftOut, Limits, MAX_OVERLAP, NewAccount, NewKey, Overview, OwnedKey, Status, StoredAccount,
-    Usage, UsageCount,
+    KeyState, LeftOut, Limits, MAX_OVERLAP, NewAccount, NewKey, Overview, OwnedKey, SettingsError, Status,
+    StoredAccount, Usage, UsageCount,
 };
 use serde::{Deserialize, Serialize};
 use service_kit::SerdeJson;
 
 use crate::accounts::{Accounts, KeyListing, Seen};
-use crate::domain::account::{Login, MAX_CREDENTIAL, MAX_SESSION_TTL, checked_change, contact_fits};
+use crate::domain::account::{
+    Login, MAX_CONTACT, MAX_CREDENTIAL, MAX_REASON, MAX_SESSION_TTL, checked_change, contact_fits,
+};
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
@@ -39,6 +41,7 @@ const MAX_PAGE: u32 = 500;
 const MAX_EXPORT: u32 = 200;
 /// Accounts per page of a count: few enough for a fast response, because all their keys are read.
 const COUNT_PAGE: usize = 100;
+const LIMIT_TOO_LOW: &str = "a daily limit must be at least 1";
 /// Maximum number of accounts per import.
 const MAX_IMPORT: usize = 200;
 /// Maximum number of notices per claim.
@@ -105,7 +108,7 @@ impl Context {
     }
 
     async fn find_account(&self, login: &str) -> Result<AccountPage> {
-        let login = Login::parse(login).map_err(RequestError::Login)?;
+        let login = parse_login(login)?;
         let accounts = match self.accounts.account(login.account_id()).await {
             Ok(seen) => vec![view(seen.value.account)],
             Err(StoreError::Rejected(Rejection::AccountNotFound)) => Vec::new(),
@@ -217,7 +220,8 @@ impl Context {
 impl Context {
     /// Runs the command in a body to its end, even if the client disconnects: some take several commits.
     pub async fn command(self: &Arc<Self>, body: &[u8]) -> Result<Response> {
-        let request = serde_json::from_slice(body).map_err(RequestError::Command)?;
+        let request = serde_json::from_slice(body)
+            .map_err(|error| ApiError::invalid("bad_request", format!("not a valid command: {error}")))?;
         let context = self.clone();
         match tokio::spawn(async move { context.run(request).await }).await {
             Ok(result) => result,
@@ -233,37 +237,46 @@ impl Context {
         let accounts = &self.accounts;
         Ok(match command {
             Command::CreateAccount(NewAccount { login, credential }) => {
-                let login = Login::parse(&login).map_err(RequestError::Login)?;
-                check(credential.as_deref().is_none_or(is_credential), RequestError::Credential)?;
+                let login = parse_login(&login)?;
+                credential.as_deref().map_or(Ok(()), check_credential)?;
                 reply(view(accounts.create_account(&login, credential.as_deref()).await?))
             }
             Command::DeleteAccount { account, expected_credential } => {
                 reply(accounts.delete_account(account_id(&account)?, expected_credential.as_deref()).await?)
             }
             Command::ChangeAccount { account, change } => {
-                let change = checked_change(&change).ok_or(RequestError::Reason)?;
+                let change = checked_change(&change).ok_or_else(|| {
+                    let message = format!(
+                        "a suspension needs a reason of 1 to {MAX_REASON} characters, without invisible characters; no \
+                         other change takes a reason"
+                    );
+                    ApiError::invalid("invalid_reason", message)
+                })?;
                 reply(view(accounts.change_account(account_id(&account)?, &change, &actor).await?))
             }
             Command::SetCredential { account, change } => {
-                check(is_credential(&change.credential), RequestError::Credential)?;
+                check_credential(&change.credential)?;
                 let version = accounts.set_credential(account_id(&account)?, &change).await?;
                 reply(Credential { credential: Some(change.credential), version })
             }
             Command::SetContact { account, expected, contact } => {
-                check(contact_fits(&contact), RequestError::Contact)?;
+                let message = format!("a contact must be at most {MAX_CONTACT} bytes of JSON");
+                check(contact_fits(&contact), "invalid_contact", message)?;
                 reply(accounts.set_contact(account_id(&account)?, &expected, &contact).await?)
             }
             Command::AddSession { account, session } => {
-                KeyDigest::from_hex(&session.id_sha256).map_err(RequestError::Session)?;
-                check((1..=MAX_SESSION_TTL).contains(&session.ttl_seconds), RequestError::SessionTtl)?;
+                let id = KeyDigest::from_hex(&session.id_sha256);
+                id.map_err(|error| ApiError::invalid("invalid_session", error))?;
+                let message = format!("ttl_seconds must be 1 to {MAX_SESSION_TTL}");
+                check((1..=MAX_SESSION_TTL).contains(&session.ttl_seconds), "invalid_session", message)?;
                 reply(accounts.add_session(account_id(&account)?, &session).await?)
             }
             Command::RevokeSession { account, session } => {
                 reply(accounts.revoke_session(account_id(&account)?, &session).await?)
             }
             Command::CreateKey { account, key: NewKey { settings, daily_limit } } => {
-                check(daily_limit != Some(0), RequestError::DailyLimit)?;
-                let settings = settings.checked().map_err(RequestError::Settings)?;
+                check(daily_limit != Some(0), "invalid_limit", LIMIT_TOO_LOW)?;
+                let settings = settings.checked().map_err(invalid_settings)?;
                 let account = account_id(&account)?;
                 let secret = account.generate_key().map_err(ApiError::internal)?;
                 let new = NewKey { settings, daily_limit };
@@ -274,17 +287,18 @@ impl Context {
                 let (id, owner) = key_ids(&id, account.as_deref())?;
                 let change = match change {
                     KeyChange::Settings(change) => {
-                        KeyChange::Settings(change.checked().map_err(RequestError::Settings)?)
+                        KeyChange::Settings(change.checked().map_err(invalid_settings)?)
                     }
                     change => change,
                 };
-                check(change != KeyChange::DailyLimit(Some(0)), RequestError::DailyLimit)?;
+                check(change != KeyChange::DailyLimit(Some(0)), "invalid_limit", LIMIT_TOO_LOW)?;
                 reply(self.owned(&accounts.change_key(id, owner, &change, &actor).await?))
             }
             Command::RotateKey { id, account, rotation } => {
                 let (id, owner) = key_ids(&id, account.as_deref())?;
                 let overlap = rotation.overlap.unwrap_or(DEFAULT_OVERLAP);
-                check(overlap <= MAX_OVERLAP, RequestError::Overlap)?;
+                let message = format!("an overlap must be at most {MAX_OVERLAP} seconds (7 days)");
+                check(overlap <= MAX_OVERLAP, "invalid_overlap", message)?;
                 let secret = id.generate_key().map_err(ApiError::internal)?;
                 reply(self.created(&secret, &accounts.rotate_key(id, owner, &secret, overlap, &actor).await?))
             }
@@ -314,25 +328,42 @@ impl Context {
     }
 
     async fn import(&self, lines: &[ExportedAccount]) -> Result<ImportReport> {
-        if lines.is_empty() || lines.len() > MAX_IMPORT {
-            let actual = lines.len();
-            return Err(RequestError::BatchSize { max: MAX_IMPORT, items: "accounts", actual }.into());
-        }
+        check_count(lines.len(), MAX_IMPORT, "accounts")?;
         let now = self.accounts.now().await?;
         let checked = lines.iter().enumerate().map(|(index, line)| {
-            ImportAccount::from_export(line, now).map_err(|reason| RequestError::Account(index, reason))
+            let invalid =
+                |reason| ApiError::invalid("invalid_account", format!("accounts[{index}]: {reason}"));
+            ImportAccount::from_export(line, now).map_err(invalid)
         });
-        let accounts: Vec<_> = checked.collect::<Result<_, _>>()?;
+        let accounts: Vec<_> = checked.collect::<Result<_>>()?;
         Ok(self.accounts.import(&accounts).await?)
     }
 }
 
-fn check(is_valid: bool, error: RequestError) -> Result<(), RequestError> {
-    if is_valid { Ok(()) } else { Err(error) }
+fn check(is_valid: bool, code: &'static str, message: impl ToString) -> Result<()> {
+    if is_valid { Ok(()) } else { Err(ApiError::invalid(code, message)) }
 }
 
-fn is_credential(text: &str) -> bool {
-    (1..=MAX_CREDENTIAL).contains(&text.len())
+fn check_credential(text: &str) -> Result<()> {
+    let message = format!("a credential must be 1 to {MAX_CREDENTIAL} bytes long");
+    check((1..=MAX_CREDENTIAL).contains(&text.len()), "invalid_credential", message)
+}
+
+/// Checks the number of items in a call.
+fn check_count(actual: usize, max: usize, items: &str) -> Result<()> {
+    if (1..=max).contains(&actual) {
+        return Ok(());
+    }
+    let message = format!("a call must have 1 to {max} {items}; this one has {actual}");
+    Err(ApiError::invalid("batch_too_large", message))
+}
+
+fn parse_login(text: &str) -> Result<Login> {
+    Login::parse(text).map_err(|error| ApiError::invalid("invalid_login", error))
+}
+
+fn invalid_settings(error: SettingsError) -> ApiError {
+    ApiError::invalid(error.as_str(), error)
 }
 
 pub fn reply(body: impl Serialize + Send) -> Response {

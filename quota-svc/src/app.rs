@@ -42,7 +42,7 @@ impl QuotaService {
     /// `server` is a port that is already bound. Its clients wait until the store is open.
     pub async fn start(server: Option<Server>, config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
-        let accounts = Arc::new(Accounts::open(&config.store, config.limits.limits())?);
+        let accounts = Arc::new(Accounts::open(&config.store, config.limits)?);
         Self::start_with(accounts, server, config, kit).await
     }
 
@@ -53,7 +53,7 @@ impl QuotaService {
         kit: &Kit,
     ) -> anyhow::Result<Self> {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
-        let (limits, metrics) = (config.limits.limits(), Metrics::new(&kit.telemetry.meter()));
+        let (limits, metrics) = (config.limits, Metrics::new(&kit.telemetry.meter()));
         let context = Arc::new(Context { accounts: accounts.clone(), limits, metrics });
         let guard = Guard { token, allow_remote: config.allow_remote };
         let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);

@@ -33,33 +33,11 @@ pub struct Config {
     #[command(flatten)]
     pub store: StoreArgs,
     #[command(flatten)]
-    pub limits: LimitArgs,
+    pub limits: Limits,
     #[command(flatten)]
     pub serving: ServeArgs,
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
-}
-
-#[derive(clap::Args, Debug, Clone)]
-#[command(next_help_heading = "Limits")]
-pub struct LimitArgs {
-    /// Requests per day for keys without their own limit
-    #[arg(long, env, value_name = "N", default_value_t = 10_000, allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pub daily_limit: u32,
-    /// Requests per 60 s per key; one more pauses the key
-    #[arg(long, env, value_name = "N", default_value_t = 300, allow_negative_numbers = true)]
-    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
-    pub burst_limit: u16,
-    /// Requests per day for the demo, shared by all callers
-    #[arg(long, env, value_name = "N", default_value_t = 1_000, allow_negative_numbers = true)]
-    pub demo_limit: u32,
-}
-
-impl LimitArgs {
-    pub fn limits(&self) -> Limits {
-        Limits { daily: self.daily_limit, burst: self.burst_limit, demo: self.demo_limit }
-    }
 }
 
 base::default_from_flags!(Config);
@@ -96,7 +74,7 @@ mod tests {
 
     #[test]
     fn flag_defaults_match_code_defaults() {
-        assert_eq!(Config::default().limits.limits(), Limits::default());
+        assert_eq!(Config::default().limits, Limits::default());
     }
 
     #[test]

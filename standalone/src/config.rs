@@ -12,7 +12,7 @@ use clap::builder::{ArgPredicate, FalseyValueParser, TypedValueParser};
 use dashboard_api::config::{NoticeArgs, Switch};
 use geo::GeoArgs;
 use http_server::{ListenerArgs, ServeArgs, TlsArgs};
-use quota_svc::config::LimitArgs;
+use quota_client::wire::Limits;
 use secrecy::SecretString;
 use service_kit::{ListenAddrParser, TelemetryArgs, base_url, host_flag};
 
@@ -101,7 +101,7 @@ pub struct Config {
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
     pub grace: Duration,
     #[command(flatten)]
-    pub limits: LimitArgs,
+    pub limits: Limits,
     #[command(flatten)]
     pub notices: NoticeArgs,
     #[command(flatten)]

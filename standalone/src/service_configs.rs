@@ -24,7 +24,7 @@ impl Config {
                 store_file: self.redis_url.is_none().then(|| data_dir::store_file(&self.data_dir)),
                 ..StoreArgs::default()
             },
-            limits: self.limits.clone(),
+            limits: self.limits,
             ..quota_svc::config::Config::default()
         }
     }

@@ -36,9 +36,7 @@ pub struct Suspension {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Standing {
-    /// Role of the account.
     pub role: Role,
-    /// Present while the account is suspended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspension: Option<Suspension>,
     /// Up to 100 events, newest first.
@@ -300,10 +298,8 @@ pub struct ExportedKey {
     pub sha256: String,
     /// First and last characters of the key, as in `ipl_abcd…wxyz`.
     pub hint: String,
-    /// Name and scope.
     #[serde(flatten)]
     pub settings: KeySettings,
-    /// State of the key.
     pub state: KeyState,
     /// Time of the last state change: Unix time in milliseconds.
     pub state_since: i64,
@@ -324,7 +320,6 @@ pub struct ExportedKey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExportedAccount {
-    /// The account itself.
     #[serde(flatten)]
     pub account: StoredAccount,
     /// Keys of the account: at most 10, each possibly with its old key.
@@ -334,9 +329,7 @@ pub struct ExportedAccount {
 /// A page of an export.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExportPage {
-    /// Accounts on this page.
     pub accounts: Vec<ExportedAccount>,
-    /// Total number of accounts.
     pub total: u64,
     /// `cursor` of the next page. Absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -349,12 +342,10 @@ pub struct ExportPage {
 /// An account or a key that an export left out, because its stored data can't be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// ID of the account.
     pub account: String,
     /// ID of the key. Absent if the account itself can't be read; it was then left out with all its keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Why it can't be read.
     pub reason: String,
 }
 
@@ -369,11 +360,9 @@ pub struct ImportRequest {
 /// Result of an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImportReport {
-    /// Accounts that were created.
     pub accounts_created: u64,
     /// Accounts that already existed. Their credentials were not changed.
     pub accounts_kept: u64,
-    /// Keys that were created.
     pub keys_created: u64,
     /// Keys that already existed. They were not changed.
     pub keys_kept: u64,

@@ -132,22 +132,26 @@ pub struct Status {
 }
 
 /// The limits that a quota-svc applies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args, Serialize, Deserialize)]
+#[command(next_help_heading = "Limits")]
 pub struct Limits {
-    /// Requests per day (UTC) for keys without their own limit.
+    /// Requests per day for keys without their own limit
+    #[arg(id = "daily_limit", long = "daily-limit", env = "DAILY_LIMIT", value_name = "N")]
+    #[arg(default_value_t = 10_000, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     pub daily: u32,
-    /// Requests within 60 seconds per key. One more pauses the key.
+    /// Requests per 60 s per key; one more pauses the key
+    #[arg(id = "burst_limit", long = "burst-limit", env = "BURST_LIMIT", value_name = "N")]
+    #[arg(default_value_t = 300, allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     pub burst: u16,
-    /// Requests per day (UTC) for the demo, shared by all callers.
+    /// Requests per day for the demo, shared by all callers
+    #[arg(id = "demo_limit", long = "demo-limit", env = "DEMO_LIMIT", value_name = "N")]
+    #[arg(default_value_t = 1_000, allow_negative_numbers = true)]
     pub demo: u32,
 }
 
-impl Default for Limits {
-    /// The defaults of `--daily-limit`, `--burst-limit` and `--demo-limit`.
-    fn default() -> Self {
-        Self { daily: 10_000, burst: 300, demo: 1_000 }
-    }
-}
+base::default_from_flags!(Limits);
 
 /// Maximum number of charges per call.
 pub const MAX_BATCH: usize = 256;

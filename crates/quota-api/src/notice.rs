@@ -41,7 +41,6 @@ base::names!(Channel: Webhook => "webhook", Mail => "mail");
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Notice {
-    /// Kind of the notice.
     pub kind: NoticeKind,
     /// ID of the key.
     pub key: String,
@@ -58,11 +57,8 @@ pub struct Notice {
 /// unless the result is reported first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimedNotice {
-    /// ID of the account.
     pub account: String,
-    /// Channel of the notice.
     pub channel: Channel,
-    /// The notice.
     pub notice: Notice,
     /// Number of this claim, to report its result with.
     pub claim: u64,
@@ -74,9 +70,7 @@ pub struct ClaimedNotice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoticeResult {
-    /// ID of the account.
     pub account: String,
-    /// Channel of the notice.
     pub channel: Channel,
     /// `claim` of the notice.
     pub claim: u64,

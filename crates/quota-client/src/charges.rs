@@ -12,9 +12,8 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::error::{ClientError, Result as ClientResult};
-
 use quota_api::{Charge, Verdict};
-use sender::{BatchSender, ChargeResult, PendingCharge};
+use sender::{BatchSender, PendingCharge};
 
 /// Charges batches. Implemented by the HTTP client of quota-svc, and by quota-svc itself for the same process.
 pub trait ChargeService: Send + Sync + 'static {
@@ -158,27 +157,19 @@ impl Charger {
     pub async fn charge(&self, charge: Charge) -> Result<Verdict, ChargeError> {
         let deadline = Instant::now() + self.deadline;
         let (result_sender, receiver) = oneshot::channel();
-        let result_sender = Some(result_sender);
-        let pending = PendingCharge { charge, deadline, result_sender, trace: self.trace() };
-        let result = self.enqueue(pending, receiver).await;
-        result.inspect_err(|error| self.observer.on_charge_error(*error))
-    }
-
-    /// Queues a charge and waits for its result.
-    ///
-    /// Needs no timer for a queued charge. Calls before it end at the deadlines of their own charges (or shortly after,
-    /// if a call waits for its retry or for more charges). These charges were queued earlier, so their deadlines
-    /// are earlier: a queued charge gets its turn by its own deadline.
-    async fn enqueue(
-        &self,
-        charge: PendingCharge,
-        receiver: oneshot::Receiver<ChargeResult>,
-    ) -> ChargeResult {
-        self.queue.try_send(charge).map_err(|error| match error {
+        let (result_sender, trace) = (Some(result_sender), self.trace());
+        let pending = PendingCharge { charge, deadline, result_sender, trace };
+        let queued = self.queue.try_send(pending).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => ChargeError::Overloaded,
             mpsc::error::TrySendError::Closed(_) => ChargeError::Unavailable,
-        })?;
-        receiver.await.unwrap_or(Err(ChargeError::Unavailable))
+        });
+        // Needs no timer. Calls before it end at the deadlines of their own charges (or shortly after, if a call waits for its retry
+        // or for more charges). These were queued earlier, so a queued charge gets its turn by its own deadline.
+        let result = match queued {
+            Ok(()) => receiver.await.unwrap_or(Err(ChargeError::Unavailable)),
+            Err(error) => Err(error),
+        };
+        result.inspect_err(|error| self.observer.on_charge_error(*error))
     }
 
     /// Waits until the task that sends the queued charges has failed. From then on every charge is an error.

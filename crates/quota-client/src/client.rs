@@ -41,6 +41,9 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 /// Query parameters.
 type Query<'a> = &'a [(&'a str, &'a str)];
 
+/// ID of the account that must own a key. Calls for a key of another account fail with `key_not_found`.
+type Owner<'a> = Option<&'a str>;
+
 /// Client of quota-svc's internal API. Clones share the connections.
 #[derive(Clone)]
 pub struct QuotaClient {
@@ -313,7 +316,7 @@ impl QuotaClient {
     }
 }
 
-/// Keys. If `account` is given, calls for a key of another account fail with `key_not_found`.
+/// Keys.
 impl QuotaClient {
     /// Lists the account's keys, oldest first.
     pub async fn keys(&self, account: &str) -> Result<KeyList> {
@@ -326,52 +329,37 @@ impl QuotaClient {
         self.command(Command::CreateKey { account: account.to_owned(), key: key.clone() }).await
     }
 
-    pub async fn key(&self, id: &str, account: Option<&str>) -> Result<OwnedKey> {
-        self.get_of_key(&["keys", id], account).await
+    pub async fn key(&self, id: &str, owner: Owner<'_>) -> Result<OwnedKey> {
+        self.get_of_key(&["keys", id], owner).await
     }
 
-    pub async fn usage(&self, id: &str, account: Option<&str>) -> Result<Usage> {
-        self.get_of_key(&["keys", id, "usage"], account).await
+    pub async fn usage(&self, id: &str, owner: Owner<'_>) -> Result<Usage> {
+        self.get_of_key(&["keys", id, "usage"], owner).await
     }
 
     /// Lists the key's events, newest first.
-    pub async fn events(&self, id: &str, account: Option<&str>) -> Result<EventList> {
-        self.get_of_key(&["keys", id, "events"], account).await
+    pub async fn events(&self, id: &str, owner: Owner<'_>) -> Result<EventList> {
+        self.get_of_key(&["keys", id, "events"], owner).await
     }
 
-    async fn get_of_key<T: DeserializeOwned>(&self, path: &[&str], account: Option<&str>) -> Result<T> {
-        let query = account.map(|account| ("account", account));
+    async fn get_of_key<T: DeserializeOwned>(&self, path: &[&str], owner: Owner<'_>) -> Result<T> {
+        let query = owner.map(|owner| ("account", owner));
         self.get(path, query.as_slice()).await
     }
 
     /// Replaces a key by a copy with a new secret. Fails with `key_replaced` if that was done before.
-    pub async fn rotate_key(
-        &self,
-        id: &str,
-        account: Option<&str>,
-        rotation: &Rotation,
-    ) -> Result<CreatedKey> {
-        let (id, account) = (id.to_owned(), account.map(str::to_owned));
+    pub async fn rotate_key(&self, id: &str, owner: Owner<'_>, rotation: &Rotation) -> Result<CreatedKey> {
+        let (id, account) = (id.to_owned(), owner.map(str::to_owned));
         self.command(Command::RotateKey { id, account, rotation: rotation.clone() }).await
     }
 
-    pub async fn change_key(
-        &self,
-        id: &str,
-        account: Option<&str>,
-        change: &SettingsChange,
-    ) -> Result<OwnedKey> {
-        self.apply_to_key(id, account, KeyChange::Settings(change.clone())).await
+    pub async fn change_key(&self, id: &str, owner: Owner<'_>, change: &SettingsChange) -> Result<OwnedKey> {
+        self.apply_to_key(id, owner, KeyChange::Settings(change.clone())).await
     }
 
     /// Resumes, deactivates or reactivates a key. Fails with `key_inactive` or `key_paused` if its state does not allow it.
-    pub async fn change_state(
-        &self,
-        id: &str,
-        account: Option<&str>,
-        change: StateChange,
-    ) -> Result<OwnedKey> {
-        self.apply_to_key(id, account, KeyChange::State(change)).await
+    pub async fn change_state(&self, id: &str, owner: Owner<'_>, change: StateChange) -> Result<OwnedKey> {
+        self.apply_to_key(id, owner, KeyChange::State(change)).await
     }
 
     /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
@@ -379,14 +367,14 @@ impl QuotaClient {
         self.apply_to_key(id, None, KeyChange::DailyLimit(limit.daily_limit)).await
     }
 
-    async fn apply_to_key(&self, id: &str, account: Option<&str>, change: KeyChange) -> Result<OwnedKey> {
-        let (id, account) = (id.to_owned(), account.map(str::to_owned));
+    async fn apply_to_key(&self, id: &str, owner: Owner<'_>, change: KeyChange) -> Result<OwnedKey> {
+        let (id, account) = (id.to_owned(), owner.map(str::to_owned));
         self.command(Command::ChangeKey { id, account, change }).await
     }
 
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
-    pub async fn delete_key(&self, id: &str, account: Option<&str>) -> Result<()> {
-        self.command(Command::DeleteKey { id: id.to_owned(), account: account.map(str::to_owned) }).await
+    pub async fn delete_key(&self, id: &str, owner: Owner<'_>) -> Result<()> {
+        self.command(Command::DeleteKey { id: id.to_owned(), account: owner.map(str::to_owned) }).await
     }
 }
 

@@ -22,12 +22,9 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Kubernetes replaces the file when the Secret changes. Each side keeps its old token until a request's token does not
 /// match; then it reads its file again. Clones share the token.
 #[derive(Debug, Clone)]
-pub struct QuotaToken(Arc<TokenFile>);
-
-#[derive(Debug)]
-struct TokenFile {
+pub struct QuotaToken {
     path: PathBuf,
-    content: RwLock<Content>,
+    content: Arc<RwLock<Content>>,
 }
 
 #[derive(Debug)]
@@ -66,8 +63,8 @@ impl QuotaToken {
             let mode = format!("{:o}", mode & 0o777);
             tracing::warn!(file = %path.display(), mode, "other users can read the quota token; run chmod 600 on it");
         }
-        let content = RwLock::new(Content { header, read_at: Instant::now() });
-        Ok(Self(Arc::new(TokenFile { path: path.to_owned(), content })))
+        let content = Arc::new(RwLock::new(Content { header, read_at: Instant::now() }));
+        Ok(Self { path: path.to_owned(), content })
     }
 
     /// Reads the token from the file that `--quota-token-file` names. Fails without the flag.
@@ -76,16 +73,16 @@ impl QuotaToken {
     }
 
     pub(crate) fn header(&self) -> HeaderValue {
-        self.0.content.read().unwrap_or_else(PoisonError::into_inner).header.clone()
+        self.content.read().unwrap_or_else(PoisonError::into_inner).header.clone()
     }
 
     /// Whether there is now a different token than in `rejected`, an `Authorization` header that did not match. Reads the
     /// file again, at most once per [`RELOAD_INTERVAL`].
     pub(crate) fn has_replaced(&self, rejected: &HeaderValue) -> bool {
-        let mut content = self.0.content.write().unwrap_or_else(PoisonError::into_inner);
+        let mut content = self.content.write().unwrap_or_else(PoisonError::into_inner);
         if content.header == rejected && content.read_at.elapsed() >= RELOAD_INTERVAL {
             content.read_at = Instant::now();
-            match read_header(&self.0.path) {
+            match read_header(&self.path) {
                 Ok(header) => content.header = header,
                 Err(error) => {
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
@@ -119,7 +116,10 @@ fn is_equal(sent: &HeaderValue, own: &HeaderValue) -> bool {
 
 /// Reads a token file into the value of an `Authorization` header. A token is 32 to 1024 visible ASCII characters.
 fn read_header(path: &Path) -> Result<HeaderValue, TokenError> {
-    let text = read_limited(path).map_err(|error| TokenError::Read(path.to_owned(), error))?;
+    let mut text = String::new();
+    // The path may name a device or a huge file by mistake.
+    let read = File::open(path).and_then(|file| file.take(2 * MAX_LENGTH as u64).read_to_string(&mut text));
+    read.map_err(|error| TokenError::Read(path.to_owned(), error))?;
     let token = text.trim();
     let is_valid =
         (MIN_LENGTH..=MAX_LENGTH).contains(&token.len()) && token.bytes().all(|b| b.is_ascii_graphic());
@@ -127,13 +127,6 @@ fn read_header(path: &Path) -> Result<HeaderValue, TokenError> {
     let mut header = header.ok_or_else(|| TokenError::Invalid(path.to_owned()))?;
     header.set_sensitive(true);
     Ok(header)
-}
-
-/// Reads a text file, but not more than a valid token can have: the path may name a device or a huge file by mistake.
-fn read_limited(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(2 * MAX_LENGTH as u64).read_to_string(&mut text)?;
-    Ok(text)
 }
 
 #[cfg(test)]
@@ -189,7 +182,7 @@ mod tests {
         let token = token.expect("valid token");
         let new = headers(&[&format!("Bearer {}", TOKEN.to_uppercase())]);
         let age = |token: &QuotaToken| {
-            let mut content = token.0.content.write().expect("not poisoned");
+            let mut content = token.content.write().expect("not poisoned");
             content.read_at = content.read_at.checked_sub(RELOAD_INTERVAL).expect("a clock past its start");
         };
         fs::write(&file, "short").expect("write the token");

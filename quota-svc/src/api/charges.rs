@@ -10,8 +10,8 @@ use http::HeaderMap;
 use quota_api::{Charge, MAX_BATCH, Verdict, decode_charges, encode_verdicts};
 use quota_client::{ChargeService, ClientError};
 
-use super::Context;
-use super::error::{RequestError, Result};
+use super::error::{ApiError, Result};
+use super::{Context, check_count};
 use crate::domain::id::KeyId;
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 
@@ -45,11 +45,9 @@ impl Context {
     /// Charges a batch of requests in order, each atomically. One that fails has the verdict `unavailable` and does not affect
     /// the others. `quota_api::batch` describes both bodies.
     pub async fn charge_body(&self, body: &[u8]) -> Result<Vec<u8>> {
-        let charges = decode_charges(body).ok_or(RequestError::Charges)?;
-        if charges.is_empty() || charges.len() > MAX_BATCH {
-            let actual = charges.len();
-            return Err(RequestError::BatchSize { max: MAX_BATCH, items: "charges", actual }.into());
-        }
+        let message = "the body must consist of valid charges of 49 bytes each";
+        let charges = decode_charges(body).ok_or_else(|| ApiError::invalid("invalid_charges", message))?;
+        check_count(charges.len(), MAX_BATCH, "charges")?;
         Ok(encode_verdicts(&self.charge_batch(&charges).await))
     }
 

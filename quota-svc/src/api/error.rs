@@ -1,16 +1,13 @@
 //! Maps errors to HTTP responses.
 
-use api_key::DigestError;
 use http::StatusCode;
 use poem::Response;
-use quota_api::{MAX_OVERLAP, RejectionCode, SettingsError};
+use quota_api::RejectionCode;
 use service_kit::ErrorBody;
 use service_kit::error::{response, sentence};
 
 use super::NO_DOCS;
-use crate::domain::account::{LoginError, MAX_CONTACT, MAX_CREDENTIAL, MAX_REASON, MAX_SESSION_TTL};
 use crate::domain::rejection::Rejection;
-use crate::domain::transfer::ImportError;
 use crate::store::StoreError;
 
 const INTERNAL: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
@@ -26,58 +23,6 @@ pub struct ApiError {
 
 /// The result of an operation.
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
-
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    #[error(transparent)]
-    Login(#[from] LoginError),
-    #[error("a credential must be 1 to {MAX_CREDENTIAL} bytes long")]
-    Credential,
-    #[error(transparent)]
-    Session(#[from] DigestError),
-    #[error("a contact must be at most {MAX_CONTACT} bytes of JSON")]
-    Contact,
-    #[error("ttl_seconds must be 1 to {MAX_SESSION_TTL}")]
-    SessionTtl,
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    #[error("a daily limit must be at least 1")]
-    DailyLimit,
-    #[error("an overlap must be at most {MAX_OVERLAP} seconds (7 days)")]
-    Overlap,
-    #[error(
-        "a suspension needs a reason of 1 to {MAX_REASON} characters, without invisible characters; no other change takes a reason"
-    )]
-    Reason,
-    #[error("not a valid command: {0}")]
-    Command(#[from] serde_json::Error),
-    #[error("the body must consist of valid charges of 49 bytes each")]
-    Charges,
-    #[error("accounts[{0}]: {1}")]
-    Account(usize, ImportError),
-    #[error("a call must have 1 to {max} {items}; this one has {actual}")]
-    BatchSize { max: usize, items: &'static str, actual: usize },
-}
-
-impl From<RequestError> for ApiError {
-    fn from(error: RequestError) -> Self {
-        let code = match &error {
-            RequestError::Login(_) => "invalid_login",
-            RequestError::Credential => "invalid_credential",
-            RequestError::Contact => "invalid_contact",
-            RequestError::Session(_) | RequestError::SessionTtl => "invalid_session",
-            RequestError::Settings(error) => error.as_str(),
-            RequestError::DailyLimit => "invalid_limit",
-            RequestError::Overlap => "invalid_overlap",
-            RequestError::Reason => "invalid_reason",
-            RequestError::Command(_) => "bad_request",
-            RequestError::Charges => "invalid_charges",
-            RequestError::Account(..) => "invalid_account",
-            RequestError::BatchSize { .. } => "batch_too_large",
-        };
-        Self { status: StatusCode::BAD_REQUEST, code, message: error.to_string() }
-    }
-}
 
 impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> Self {
@@ -141,6 +86,11 @@ impl ApiError {
     /// Logs the detail, which must not reach the client.
     pub fn internal(detail: impl ToString) -> Self {
         StoreError::InvalidData(detail.to_string().into()).into()
+    }
+
+    /// Of a request that is not valid.
+    pub fn invalid(code: &'static str, message: impl ToString) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, code, message: message.to_string() }
     }
 
     pub fn into_response(self) -> Response {

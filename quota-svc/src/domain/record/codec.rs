@@ -1,27 +1,5 @@
-//! The binary encoding of a record, identical in Redis and in the embedded store.
-//!
-//! Little-endian. `lua/charge.lua` uses the same offsets. Bytes that are not listed are 0.
-//!
-//! | offset | size | content |
-//! |---|---|---|
-//! | 0 | 1 | format version |
-//! | 1 | 1 | scope |
-//! | 2 | 1 | state |
-//! | 3 | 1 | flags: 1 the last pause could not be announced yet, 2 only some origins may use the key, 4 its account is suspended |
-//! | 4 | 4 | the key's own daily limit, 0 for the default |
-//! | 8 | 8 | time of the last state change, ms |
-//! | 16 | 4 | when the key expires, s; 0 if it does not |
-//! | 20 | 3 + 1 | current day, level of the daily limit that was announced on it |
-//! | 24 | 4 | requests allowed on the current day |
-//! | 28 | 8 | latest arrival, ms |
-//! | 36 | 4 | burst limit of the last charge |
-//! | 40 | 2 + 2 + 2 | the ring's capacity, number of arrivals, index of the oldest |
-//! | 46 | 2 | number of allowed origins |
-//! | 48 | 8 | time of the last pause, ms |
-//! | 60 | 31 × 4 | requests allowed on earlier days, indexed by day modulo 31 |
-//! | 184 | 16 | ID of the account |
-//! | 200 | origins × 16 | hashes of the allowed origins, big-endian |
-//! | 200 + origins × 16 | capacity × 4 | the ring: low 32 bits of arrival times, ms |
+//! The binary encoding of a record, identical in Redis and in the embedded store: see "Record format" in `docs/architecture.md`.
+//! `lua/charge.lua` uses the same offsets.
 
 use quota_api::{KeyState, Scope};
 
