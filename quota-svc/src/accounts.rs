@@ -1,6 +1,4 @@
-//! Accounts and keys: loads an account, applies a rule to its value, and commits the difference.
-
-mod notices;
+//! Accounts, keys and notices: loads an account, applies a rule to its value, and commits the difference.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -9,10 +7,9 @@ use std::time::{Duration, Instant};
 
 use api_key::ApiKey;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-pub use notices::Claims;
 use quota_api::{
-    AccountChange, Actor, Contact, Event, ImportReport, KeyChange, Limits, NewSession, SetCredential,
-    StoredAccount, UnreadableKey,
+    AccountChange, Actor, ClaimedNotice, Contact, Event, ImportReport, KeyChange, Limits, NewSession,
+    NoticeResult, SetCredential, StoredAccount, UnreadableKey,
 };
 use tokio::sync::Mutex;
 
@@ -23,6 +20,7 @@ use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
 use crate::domain::loaded::{Loaded, Target, row};
+use crate::domain::notice::Announcement;
 use crate::domain::rejection::Rejection;
 use crate::domain::transfer::ImportAccount;
 use crate::domain::value::{AccountValue, KeyDraft};
@@ -34,10 +32,12 @@ const SEARCH_PAGE: usize = 500;
 
 /// Queues of changes.
 const TURNS: usize = 1_024;
+/// Announcements, and keys that expire, of which notices are made before each claim.
+const NOTICE_BATCH: usize = 32;
 /// Accounts of an import that are changed at the same time.
 const IMPORTS_AT_ONCE: usize = 32;
 
-/// Changes and reads accounts. A change is durable when its method returns, as far as the store can confirm that; but sessions
+/// Changes and reads accounts; [`AccountValue`] has the rules. A change is durable when its method returns, as far as the store can confirm that; but sessions
 /// and notices are not confirmed: what a crash loses of them is made again.
 pub struct Accounts {
     store: Arc<dyn Store>,
@@ -87,6 +87,14 @@ pub struct KeyListing {
     pub unreadable: Vec<UnreadableKey>,
 }
 
+/// Claimed notices.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Claims {
+    pub notices: Vec<ClaimedNotice>,
+    /// Notices that were dropped, because too many of a queue wait.
+    pub dropped: u64,
+}
+
 impl Deref for Accounts {
     type Target = dyn Store;
 
@@ -134,7 +142,6 @@ impl Accounts {
         self.commit(Target::Account(id), &[], true, delete).await.map(drop)
     }
 
-    /// Applies a checked change. While the account is suspended, so are all its keys.
     pub async fn change_account(
         &self,
         id: AccountId,
@@ -148,13 +155,11 @@ impl Accounts {
         Ok(self.update(Target::Account(id), true, change).await?.value)
     }
 
-    /// Replaces the credential if the current one is the expected one, and revokes sessions. Returns the new version.
     pub async fn set_credential(&self, id: AccountId, change: &SetCredential) -> Result<u32> {
         let set = |value: &mut AccountValue, _| value.set_credential(change);
         Ok(self.update(Target::Account(id), true, set).await?.value)
     }
 
-    /// Returns `false` if a requested link was not added.
     pub async fn add_session(&self, id: AccountId, session: &NewSession) -> Result<bool> {
         let add = |value: &mut AccountValue, now| value.add_session(session, now);
         Ok(self.update(Target::Account(id), false, add).await?.value)
@@ -187,8 +192,6 @@ impl Accounts {
         Ok(Seen { value: value.key(id)?.clone(), now })
     }
 
-    /// Replaces a key by a copy with a new secret. The old key expires after `overlap` seconds, unless it expires earlier. Its own
-    /// old key is deleted.
     pub async fn rotate_key(
         &self,
         id: KeyId,
@@ -203,7 +206,6 @@ impl Accounts {
         .await
     }
 
-    /// Returns the changed key. The event of the change names the `actor`.
     pub async fn change_key(
         &self,
         id: KeyId,
@@ -248,7 +250,6 @@ impl Accounts {
         Ok(event::shown(&self.store.events(id).await?, key.pause_event(), now))
     }
 
-    /// Adds the accounts and keys of an export. Existing ones are not changed.
     pub async fn import(&self, accounts: &[ImportAccount]) -> Result<ImportReport> {
         let imports: Vec<_> = accounts.iter().map(|account| self.import_account(account)).collect();
         stream::iter(imports)
@@ -273,8 +274,7 @@ impl Accounts {
         Ok(self.commit(Target::Account(id), &ids, true, import).await?.value)
     }
 
-    /// A page of all accounts, in no particular order. It may have slightly more accounts than `limit`, and an account may
-    /// be on two pages if accounts are created or deleted meanwhile.
+    /// See [`Store::accounts`].
     pub async fn page(&self, cursor: Option<&str>, limit: usize) -> Result<AccountPage> {
         let ids = self.store.accounts(cursor, limit).await?;
         let deadline = self.deadline();
@@ -295,7 +295,6 @@ impl Accounts {
         Ok(AccountPage { accounts, unreadable, total: ids.total, next: ids.next, now })
     }
 
-    /// Replaces the contact. If it is not the expected one, fails with [`Rejection::ContactConflict`].
     pub async fn set_contact(&self, id: AccountId, expected: &Contact, contact: &Contact) -> Result<()> {
         let set = |value: &mut AccountValue, _| value.set_contact(expected, contact);
         self.update(Target::Account(id), true, set).await.map(drop)
@@ -378,6 +377,110 @@ impl Accounts {
 
     fn deadline(&self) -> Instant {
         Instant::now() + self.write_timeout
+    }
+}
+
+/// Notices to owners.
+impl Accounts {
+    /// Makes notices of announcements and of keys that expire, if the owners want them. Then claims the oldest notice of each
+    /// channel of up to `limit` accounts where it is due. An account that can't be reached holds up no other. Nothing is confirmed:
+    /// a crash that loses a notice restores what it was made of, and one that loses a claim only ends it.
+    pub async fn claim_notices(&self, limit: usize) -> Result<Claims> {
+        let (mut claims, mut unreachable) = (Claims::default(), None);
+        let (announcements, dropped) = self.store.announcements(NOTICE_BATCH).await?;
+        claims.dropped += dropped;
+        for announcement in announcements {
+            let make = |value: &mut AccountValue, now| {
+                Ok(Some(value.make_notices(&announcement, self.default_limit, now)))
+            };
+            let made = self.step(Target::Key(announcement.key), Some(announcement), &mut unreachable, make);
+            claims.dropped += made.await?.unwrap_or(0);
+        }
+        let now = self.store.now().await?;
+        for key in self.store.expiring_keys(now, NOTICE_BATCH).await? {
+            let add = |value: &mut AccountValue, now| {
+                let is_due = value.key(key)?.meta.expiry_notice.is_some_and(|at| at <= now);
+                Ok(is_due.then(|| value.add_expiry_notice(key, now)))
+            };
+            let added = self.step(Target::Key(key), None, &mut unreachable, add);
+            claims.dropped += added.await?.unwrap_or(0);
+        }
+        // Later than the new notices.
+        let now = self.store.now().await?;
+        for id in self.store.due_accounts(now, limit).await? {
+            let claim = |value: &mut AccountValue, now| {
+                Ok(Some(value.claim_notices(now)).filter(|claimed| !claimed.is_empty()))
+            };
+            let claimed = self.step(Target::Account(id), None, &mut unreachable, claim);
+            claims.notices.extend(claimed.await?.unwrap_or_default());
+        }
+        match unreachable {
+            Some(error) if claims == Claims::default() => Err(error),
+            _ => Ok(claims),
+        }
+    }
+
+    /// Applies a rule. If it has nothing to do, or the account or the key was deleted or can't be read, corrects the index. An error of
+    /// an account that can't be reached is stored in `unreachable`: a part of the store that is unreachable holds up only its own accounts.
+    async fn step<T>(
+        &self,
+        target: Target,
+        made: Option<Announcement>,
+        unreachable: &mut Option<StoreError>,
+        rule: impl Fn(&mut AccountValue, i64) -> Result<Option<T>, Rejection>,
+    ) -> Result<Option<T>> {
+        let done = match self.update(target, false, rule).await {
+            Ok(Seen { value: None, .. }) | Err(StoreError::Rejected(_)) => {
+                self.correct_index(target, made).await.map(|()| None)
+            }
+            result => result.map(|seen| seen.value),
+        };
+        match done {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Unconfirmed(_))) => {
+                *unreachable = Some(error);
+                Ok(None)
+            }
+            result => result,
+        }
+    }
+
+    /// Corrects the time in the index at which a notice of an account, or that a key expires, is due. Otherwise one that was
+    /// deleted, or can't be read, would be looked at again and again. Removes an announcement of which no notice can be made.
+    async fn correct_index(&self, target: Target, made: Option<Announcement>) -> Result<()> {
+        let deadline = self.deadline();
+        let loaded = match self.store.load(target, &[], deadline).await {
+            Err(StoreError::Rejected(_)) => None,
+            loaded => loaded?,
+        };
+        let mut change = match (&loaded, target) {
+            (Some(loaded), _) => {
+                let (account, expected) = (loaded.id, loaded.version);
+                Change { account, expected, exists: expected.is_some(), ..Change::default() }
+            }
+            // No account has the ID of a key; this one is in its shard.
+            (None, Target::Key(key)) => Change { account: AccountId(key.0), ..Change::default() },
+            (None, Target::Account(_)) => return Ok(()),
+        };
+        change.made = made;
+        let value = loaded.and_then(|loaded| AccountValue::decode(&loaded).ok().flatten());
+        match target {
+            Target::Account(_) => change.notice_due = Some(value.and_then(|value| value.outbox.due())),
+            Target::Key(key) => {
+                let notice = value.and_then(|value| value.key(key).ok()?.meta.expiry_notice);
+                change.expiry_notices.insert(key, notice);
+            }
+        }
+        self.store.commit(&change, false, deadline).await.map(drop)
+    }
+
+    /// Ends a claim: removes its notice, or delays its next attempt by `retry_seconds`, and stores the delivery as the last one.
+    /// Returns `false` if the claim is no longer valid.
+    pub async fn finish_notice(&self, account: AccountId, result: &NoticeResult) -> Result<bool> {
+        let finish = |value: &mut AccountValue, now| Ok(value.finish_notice(result.clone(), now));
+        match self.update(Target::Account(account), false, finish).await {
+            Err(StoreError::Rejected(_)) => Ok(false),
+            finished => Ok(finished?.value),
+        }
     }
 }
 

@@ -53,25 +53,20 @@ pub struct Context {
     pub metrics: Metrics,
 }
 
-/// The query of a page.
+/// The query of a read.
 #[derive(Deserialize)]
-pub struct PageQuery {
-    /// `next` of the previous page.
+pub struct Query {
+    /// Of a page: `next` of the previous one.
     cursor: Option<String>,
-    /// Approximate number of accounts.
+    /// Of a page: approximate number of accounts.
     limit: Option<u32>,
-    /// Of a list: only the account with this login.
+    /// Of a list of accounts: only the one with this login.
     login: Option<String>,
+    /// Of a key: ID of the account that must own it.
+    account: Option<String>,
 }
 
-/// The query of a read of a key.
-#[derive(Deserialize)]
-pub struct KeyQuery {
-    /// ID of the account that must own the key.
-    pub account: Option<String>,
-}
-
-impl PageQuery {
+impl Query {
     fn limit(&self, max: u32) -> usize {
         self.limit.unwrap_or(max).clamp(1, max) as usize
     }
@@ -97,7 +92,7 @@ impl Context {
     }
 
     /// A page of all accounts. It can be slightly larger or smaller than the limit. The last one has no `next`.
-    pub async fn list_accounts(&self, query: PageQuery) -> Result<AccountPage> {
+    pub async fn list_accounts(&self, query: Query) -> Result<AccountPage> {
         if let Some(login) = query.login {
             return self.find_account(&login).await;
         }
@@ -150,26 +145,26 @@ impl Context {
         Ok(KeyList { keys, unreadable: listing.unreadable })
     }
 
-    pub async fn key(&self, id: &str, owner: Option<String>) -> Result<OwnedKey> {
-        let (id, owner) = key_ids(id, owner.as_deref())?;
+    pub async fn key(&self, id: &str, query: Query) -> Result<OwnedKey> {
+        let (id, owner) = key_ids(id, query.account.as_deref())?;
         Ok(self.owned(&self.accounts.key(id, owner).await?))
     }
 
     /// The key's allowed requests of the last 31 days.
-    pub async fn usage(&self, id: &str, owner: Option<String>) -> Result<Usage> {
-        let (id, owner) = key_ids(id, owner.as_deref())?;
+    pub async fn usage(&self, id: &str, query: Query) -> Result<Usage> {
+        let (id, owner) = key_ids(id, query.account.as_deref())?;
         let key = self.accounts.key(id, owner).await?;
         Ok(Usage { days: key.record.usage(key.now) })
     }
 
     /// The key's history of the last 31 days, newest first.
-    pub async fn events(&self, id: &str, owner: Option<String>) -> Result<EventList> {
-        let (id, owner) = key_ids(id, owner.as_deref())?;
+    pub async fn events(&self, id: &str, query: Query) -> Result<EventList> {
+        let (id, owner) = key_ids(id, query.account.as_deref())?;
         Ok(EventList { events: self.accounts.events(id, owner).await? })
     }
 
     /// The keys of a page of accounts, counted. The counts of all pages together are those of the service.
-    pub async fn count_keys(&self, query: PageQuery) -> Result<UsageCount> {
+    pub async fn count_keys(&self, query: Query) -> Result<UsageCount> {
         let page = self.accounts.page(query.cursor.as_deref(), COUNT_PAGE).await?;
         let accounts = page.accounts.len() + page.unreadable.len();
         let mut count = UsageCount { accounts: accounts as u64, next: page.next, ..UsageCount::default() };
@@ -193,7 +188,7 @@ impl Context {
     }
 
     /// A page of all accounts with their credentials and keys. What can't be read is named in `left_out`.
-    pub async fn export(&self, query: PageQuery) -> Result<ExportPage> {
+    pub async fn export(&self, query: Query) -> Result<ExportPage> {
         let page = self.accounts.page(query.cursor.as_deref(), query.limit(MAX_EXPORT)).await?;
         let left_out_account = |id: &AccountId| LeftOut {
             account: id.to_string(),

@@ -13,7 +13,7 @@ use quota_client::QuotaToken;
 use service_kit::error::response;
 use service_kit::{BodyLimit, ErrorBody, OperationName, RequestTelemetry, Telemetry, catch_all, responder};
 
-use crate::api::{ApiError, Context, KeyQuery, NO_DOCS, PageQuery, reply};
+use crate::api::{ApiError, Context, NO_DOCS, Query, reply};
 
 const PREFIX: &str = "/internal/v1/";
 
@@ -69,7 +69,11 @@ impl Endpoint for Operations {
         let body = request.take_body().into_bytes().await?;
         let path = request.uri().path().strip_prefix(PREFIX).ok_or(NotFoundError)?;
         let (name, result) = match (request.method(), path) {
-            (&Method::POST, "charges") => ("chargeBatch", self.charge(&body).await),
+            (&Method::POST, "charges") => {
+                let verdicts = self.context.charge_body(&body).await;
+                let respond = |verdicts: Vec<u8>| Response::builder().content_type(BATCH_TYPE).body(verdicts);
+                ("chargeBatch", verdicts.map(respond))
+            }
             (&Method::GET, "status") => ("getStatus", Ok(reply(self.context.status()))),
             _ if self.serve == Serve::Charges => return Err(NotFoundError.into()),
             // Boxed, because every lookup makes a charge, whose future is smaller.
@@ -82,10 +86,6 @@ impl Endpoint for Operations {
 }
 
 impl Operations {
-    async fn charge(&self, body: &[u8]) -> Result<Response, ApiError> {
-        Ok(Response::builder().content_type(BATCH_TYPE).body(self.context.charge_body(body).await?))
-    }
-
     /// The operations that lookup-svc does not call. Fails if there is no such operation, or with an invalid query.
     async fn other(
         &self,
@@ -95,11 +95,10 @@ impl Operations {
     ) -> Result<(&'static str, Result<Response, ApiError>)> {
         let context = &self.context;
         let path: Vec<&str> = path.split('/').collect();
-        let page = || request.params::<PageQuery>();
-        let owner = || request.params::<KeyQuery>().map(|query| query.account);
+        let query: Query = request.params()?;
         Ok(match (request.method(), &path[..]) {
             (&Method::POST, ["commands"]) => ("command", context.command(body).await),
-            (&Method::GET, ["accounts"]) => ("listAccounts", context.list_accounts(page()?).await.map(reply)),
+            (&Method::GET, ["accounts"]) => ("listAccounts", context.list_accounts(query).await.map(reply)),
             (&Method::GET, ["accounts", id]) => ("getAccount", context.account(id).await.map(reply)),
             (&Method::GET, ["accounts", id, "credential"]) => {
                 ("getCredential", context.credential(id).await.map(reply))
@@ -108,16 +107,16 @@ impl Operations {
                 ("getSession", context.session(id, session).await.map(reply))
             }
             (&Method::GET, ["accounts", id, "keys"]) => ("listKeys", context.keys(id).await.map(reply)),
-            (&Method::GET, ["keys", id]) => ("getKey", context.key(id, owner()?).await.map(reply)),
+            (&Method::GET, ["keys", id]) => ("getKey", context.key(id, query).await.map(reply)),
             (&Method::GET, ["keys", id, "usage"]) => {
-                ("getKeyUsage", context.usage(id, owner()?).await.map(reply))
+                ("getKeyUsage", context.usage(id, query).await.map(reply))
             }
             (&Method::GET, ["keys", id, "events"]) => {
-                ("listKeyEvents", context.events(id, owner()?).await.map(reply))
+                ("listKeyEvents", context.events(id, query).await.map(reply))
             }
             (&Method::GET, ["overview"]) => ("getOverview", context.overview().await.map(reply)),
-            (&Method::GET, ["counts"]) => ("countKeys", context.count_keys(page()?).await.map(reply)),
-            (&Method::GET, ["export"]) => ("exportAccounts", context.export(page()?).await.map(reply)),
+            (&Method::GET, ["counts"]) => ("countKeys", context.count_keys(query).await.map(reply)),
+            (&Method::GET, ["export"]) => ("exportAccounts", context.export(query).await.map(reply)),
             _ => return Err(NotFoundError.into()),
         })
     }

@@ -38,8 +38,8 @@ pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often [`QuotaClient::wait_for_store`] asks for the state of the store.
 const STATUS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Query parameters.
-type Query<'a> = &'a [(&'a str, &'a str)];
+/// Query parameters; those without a value are left out.
+type Query<'a> = &'a [(&'a str, Option<&'a str>)];
 
 /// ID of the account that must own a key. Calls for a key of another account fail with `key_not_found`.
 type Owner<'a> = Option<&'a str>;
@@ -129,11 +129,6 @@ impl QuotaClient {
         Arc::new(ChargeCalls { connections, head: self.charge_head.clone(), token: self.token.clone() })
     }
 
-    /// Returns the state of quota-svc: whether its store can be used, and its limits.
-    pub async fn status(&self) -> Result<Status> {
-        self.get(&["status"], &[]).await
-    }
-
     /// Waits until the store of quota-svc can be used, and passes each new reason why it can't to `report`.
     pub async fn wait_for_store(&self, report: impl Fn(&str)) {
         let mut reported = String::new();
@@ -166,8 +161,8 @@ impl QuotaClient {
         }
         let mut url = Url::clone(&self.base);
         url.set_path(&format!("{}/{}", url.path(), path.join("/")));
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
+        for (name, value) in query.iter().filter_map(|(name, value)| Some((name, (*value)?))) {
+            url.query_pairs_mut().append_pair(name, value);
         }
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let (content_type, body) = body.unzip();
@@ -201,28 +196,14 @@ impl QuotaClient {
         parse(&self.call(&["commands"], &[], Some(("application/json", body))).await?)
     }
 
-    /// Creates an account. Fails with `account_exists` if the login is taken.
-    pub async fn create_account(&self, account: &NewAccount) -> Result<Account> {
-        self.command(Command::CreateAccount(account.clone())).await
-    }
-
     pub async fn find_account(&self, login: &str) -> Result<Option<Account>> {
-        let page: AccountPage = self.get(&["accounts"], &[("login", login)]).await?;
+        let page: AccountPage = self.get(&["accounts"], &[("login", Some(login))]).await?;
         Ok(page.accounts.into_iter().next())
-    }
-
-    /// Lists a page of about `limit` accounts. `cursor` is the `next` of the previous page.
-    pub async fn list_accounts(&self, cursor: Option<&str>, limit: u32) -> Result<AccountPage> {
-        self.page("accounts", cursor, limit).await
     }
 
     /// Returns an account by its ID. Fails with `account_not_found` if there is none.
     pub async fn account(&self, id: &str) -> Result<Account> {
         Ok(self.account_details(id).await?.account)
-    }
-
-    async fn account_details(&self, id: &str) -> Result<AccountDetails> {
-        self.get(&["accounts", id], &[]).await
     }
 
     /// Lists the account's events, newest first.
@@ -234,123 +215,20 @@ impl QuotaClient {
         Ok(self.account_details(account).await?.contact)
     }
 
-    /// Deletes an account with its keys and sessions. Fails with `version_conflict` if the expected credential is outdated.
-    pub async fn delete_account(&self, id: &str, expected: Option<&str>) -> Result<()> {
-        let (account, expected_credential) = (id.to_owned(), expected.map(str::to_owned));
-        self.command(Command::DeleteAccount { account, expected_credential }).await
-    }
-
-    pub async fn credential(&self, account: &str) -> Result<Credential> {
-        self.get(&["accounts", account, "credential"], &[]).await
-    }
-
-    /// Replaces the credential and revokes all sessions except `keep_session`. Fails with `version_conflict` after a
-    /// concurrent change.
-    pub async fn set_credential(&self, account: &str, change: &SetCredential) -> Result<Credential> {
-        self.command(Command::SetCredential { account: account.to_owned(), change: change.clone() }).await
-    }
-
-    /// Stores a session or a password link of an account. Returns `false` if a requested link was not added. Fails with
-    /// `version_conflict` if `expected_credential` is outdated.
-    pub async fn create_session(&self, account: &str, session: &NewSession) -> Result<bool> {
-        self.command(Command::AddSession { account: account.to_owned(), session: session.clone() }).await
-    }
-
     /// Returns the account of a session; `None` if the session or the account does not exist, or the session has expired.
     pub async fn session_account(&self, account: &str, id_sha256: &str) -> Result<Option<Account>> {
         found(self.get(&["accounts", account, "sessions", id_sha256], &[]).await)
-    }
-
-    /// Succeeds even if the session is no longer active.
-    pub async fn delete_session(&self, account: &str, id_sha256: &str) -> Result<()> {
-        let (account, session) = (account.to_owned(), id_sha256.to_owned());
-        found(self.command(Command::RevokeSession { account, session }).await).map(|_: Option<()>| ())
-    }
-
-    /// Suspends, restores or signs out an account, or changes its role.
-    pub async fn change_account(&self, id: &str, change: &AccountChange) -> Result<Account> {
-        self.command(Command::ChangeAccount { account: id.to_owned(), change: change.clone() }).await
-    }
-
-    /// Replaces the contact. Fails with `contact_conflict` if it is not `expected` anymore.
-    pub async fn set_contact(&self, account: &str, expected: Contact, contact: Contact) -> Result<()> {
-        self.command(Command::SetContact { account: account.to_owned(), expected, contact }).await
-    }
-
-    pub async fn overview(&self) -> Result<Overview> {
-        self.get(&["overview"], &[]).await
-    }
-
-    /// Counts the keys of a page of accounts. `cursor` is the `next` of the previous page.
-    pub async fn count_keys(&self, cursor: Option<&str>) -> Result<UsageCount> {
-        let query = cursor.map(|cursor| ("cursor", cursor));
-        self.get(&["counts"], query.as_slice()).await
-    }
-
-    /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the
-    /// previous page. Accounts and keys that can't be read are left out and named in `left_out`.
-    pub async fn export(&self, cursor: Option<&str>, limit: u32) -> Result<ExportPage> {
-        self.page("export", cursor, limit).await
-    }
-
-    /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.
-    pub async fn import(&self, accounts: &ImportRequest) -> Result<ImportReport> {
-        self.command(Command::Import(accounts.clone())).await
-    }
-
-    /// Claims up to `limit` notices for delivery.
-    pub async fn claim_notices(&self, limit: u32) -> Result<Vec<ClaimedNotice>> {
-        self.command(Command::ClaimNotices { limit }).await
-    }
-
-    /// Reports the result of a delivery.
-    pub async fn report_notice(&self, result: &NoticeResult) -> Result<()> {
-        self.command(Command::FinishNotice(result.clone())).await
-    }
-
-    async fn page<T: DeserializeOwned>(&self, path: &str, cursor: Option<&str>, limit: u32) -> Result<T> {
-        let limit = limit.to_string();
-        let mut query = vec![("limit", &*limit)];
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        self.get(&[path], &query).await
-    }
-}
-
-/// Keys.
-impl QuotaClient {
-    /// Lists the account's keys, oldest first.
-    pub async fn keys(&self, account: &str) -> Result<KeyList> {
-        self.get(&["accounts", account, "keys"], &[]).await
-    }
-
-    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys, and with `creation_limit_reached` if it has created
-    /// 30 today, unless the operator acts.
-    pub async fn create_key(&self, account: &str, key: &NewKey) -> Result<CreatedKey> {
-        self.command(Command::CreateKey { account: account.to_owned(), key: key.clone() }).await
-    }
-
-    pub async fn key(&self, id: &str, owner: Owner<'_>) -> Result<OwnedKey> {
-        self.get_of_key(&["keys", id], owner).await
-    }
-
-    pub async fn usage(&self, id: &str, owner: Owner<'_>) -> Result<Usage> {
-        self.get_of_key(&["keys", id, "usage"], owner).await
-    }
-
-    /// Lists the key's events, newest first.
-    pub async fn events(&self, id: &str, owner: Owner<'_>) -> Result<EventList> {
-        self.get_of_key(&["keys", id, "events"], owner).await
-    }
-
-    async fn get_of_key<T: DeserializeOwned>(&self, path: &[&str], owner: Owner<'_>) -> Result<T> {
-        let query = owner.map(|owner| ("account", owner));
-        self.get(path, query.as_slice()).await
     }
 
     /// Replaces a key by a copy with a new secret. Fails with `key_replaced` if that was done before.
     pub async fn rotate_key(&self, id: &str, owner: Owner<'_>, rotation: &Rotation) -> Result<CreatedKey> {
         let (id, account) = (id.to_owned(), owner.map(str::to_owned));
         self.command(Command::RotateKey { id, account, rotation: rotation.clone() }).await
+    }
+
+    async fn apply_to_key(&self, id: &str, owner: Owner<'_>, change: KeyChange) -> Result<OwnedKey> {
+        let (id, account) = (id.to_owned(), owner.map(str::to_owned));
+        self.command(Command::ChangeKey { id, account, change }).await
     }
 
     pub async fn change_key(&self, id: &str, owner: Owner<'_>, change: &SettingsChange) -> Result<OwnedKey> {
@@ -366,16 +244,91 @@ impl QuotaClient {
     pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey> {
         self.apply_to_key(id, None, KeyChange::DailyLimit(limit.daily_limit)).await
     }
+}
 
-    async fn apply_to_key(&self, id: &str, owner: Owner<'_>, change: KeyChange) -> Result<OwnedKey> {
-        let (id, account) = (id.to_owned(), owner.map(str::to_owned));
-        self.command(Command::ChangeKey { id, account, change }).await
-    }
+/// Defines methods that read: each with its response, path and query.
+macro_rules! reads {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $response:ty = $path:expr, $query:expr;)+) => {
+        impl QuotaClient {
+            $($(#[$doc])*
+            pub async fn $name(&self, $($arg: $type),*) -> Result<$response> {
+                self.get(&$path, &$query).await
+            })+
+        }
+    };
+}
 
+reads! {
+    /// Returns the state of quota-svc: whether its store can be used, and its limits.
+    status() -> Status = ["status"], [];
+    overview() -> Overview = ["overview"], [];
+    /// Lists a page of about `limit` accounts. `cursor` is the `next` of the previous page.
+    list_accounts(cursor: Option<&str>, limit: u32) -> AccountPage =
+        ["accounts"], [("limit", Some(&*limit.to_string())), ("cursor", cursor)];
+    /// Counts the keys of a page of accounts. `cursor` is the `next` of the previous page.
+    count_keys(cursor: Option<&str>) -> UsageCount = ["counts"], [("cursor", cursor)];
+    /// Exports a page of about `limit` accounts with their credentials and keys. `cursor` is the `next` of the previous page.
+    /// Accounts and keys that can't be read are left out and named in `left_out`.
+    export(cursor: Option<&str>, limit: u32) -> ExportPage =
+        ["export"], [("limit", Some(&*limit.to_string())), ("cursor", cursor)];
+    account_details(id: &str) -> AccountDetails = ["accounts", id], [];
+    credential(account: &str) -> Credential = ["accounts", account, "credential"], [];
+    /// Lists the account's keys, oldest first.
+    keys(account: &str) -> KeyList = ["accounts", account, "keys"], [];
+    key(id: &str, owner: Owner<'_>) -> OwnedKey = ["keys", id], [("account", owner)];
+    usage(id: &str, owner: Owner<'_>) -> Usage = ["keys", id, "usage"], [("account", owner)];
+    /// Lists the key's events, newest first.
+    events(id: &str, owner: Owner<'_>) -> EventList = ["keys", id, "events"], [("account", owner)];
+}
+
+/// Defines methods that give a command: each with its response and the command.
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident: $type:ty),*) -> $response:ty = $command:expr;)+) => {
+        impl QuotaClient {
+            $($(#[$doc])*
+            pub async fn $name(&self, $($arg: $type),*) -> Result<$response> {
+                self.command($command).await
+            })+
+        }
+    };
+}
+
+commands! {
+    /// Creates an account. Fails with `account_exists` if the login is taken.
+    create_account(account: &NewAccount) -> Account = Command::CreateAccount(account.clone());
+    /// Deletes an account with its keys and sessions. Fails with `version_conflict` if the expected credential is outdated.
+    delete_account(id: &str, expected: Option<&str>) -> () =
+        Command::DeleteAccount { account: id.to_owned(), expected_credential: expected.map(str::to_owned) };
+    /// Suspends, restores or signs out an account, or changes its role.
+    change_account(id: &str, change: &AccountChange) -> Account =
+        Command::ChangeAccount { account: id.to_owned(), change: change.clone() };
+    /// Replaces the credential and revokes all sessions except `keep_session`. Fails with `version_conflict` after a
+    /// concurrent change.
+    set_credential(account: &str, change: &SetCredential) -> Credential =
+        Command::SetCredential { account: account.to_owned(), change: change.clone() };
+    /// Replaces the contact. Fails with `contact_conflict` if it is not `expected` anymore.
+    set_contact(account: &str, expected: Contact, contact: Contact) -> () =
+        Command::SetContact { account: account.to_owned(), expected, contact };
+    /// Stores a session or a password link of an account. Returns `false` if a requested link was not added. Fails with
+    /// `version_conflict` if `expected_credential` is outdated.
+    create_session(account: &str, session: &NewSession) -> bool =
+        Command::AddSession { account: account.to_owned(), session: session.clone() };
+    /// Succeeds even if the session is no longer active.
+    delete_session(account: &str, id_sha256: &str) -> () =
+        Command::RevokeSession { account: account.to_owned(), session: id_sha256.to_owned() };
+    /// Creates a key. Fails with `key_limit_reached` if the account has 10 keys, and with `creation_limit_reached` if it has created
+    /// 30 today, unless the operator acts.
+    create_key(account: &str, key: &NewKey) -> CreatedKey =
+        Command::CreateKey { account: account.to_owned(), key: key.clone() };
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
-    pub async fn delete_key(&self, id: &str, owner: Owner<'_>) -> Result<()> {
-        self.command(Command::DeleteKey { id: id.to_owned(), account: owner.map(str::to_owned) }).await
-    }
+    delete_key(id: &str, owner: Owner<'_>) -> () =
+        Command::DeleteKey { id: id.to_owned(), account: owner.map(str::to_owned) };
+    /// Imports accounts and keys. Existing ones are not changed, so repeating an import is safe.
+    import(accounts: &ImportRequest) -> ImportReport = Command::Import(accounts.clone());
+    /// Claims up to `limit` notices for delivery.
+    claim_notices(limit: u32) -> Vec<ClaimedNotice> = Command::ClaimNotices { limit };
+    /// Reports the result of a delivery.
+    report_notice(result: &NoticeResult) -> () = Command::FinishNotice(result.clone());
 }
 
 /// Makes the calls of a [`crate::Charger`].

@@ -1,5 +1,6 @@
 //! Exported accounts and keys: their form in an export, and their validation in an import.
 
+use anyhow::{Context, anyhow, bail, ensure};
 use api_key::KeyDigest;
 use quota_api::invisible::is_invisible;
 use quota_api::{
@@ -14,8 +15,6 @@ use super::time::day_of_date;
 
 /// Maximum length of a hint in an import, in characters.
 const MAX_HINT: usize = 32;
-
-pub type ImportError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A validated line of an export.
 #[derive(Debug, Clone)]
@@ -42,34 +41,31 @@ pub fn export(account: StoredAccount, keys: &[StoredKey], now: i64) -> ExportedA
 
 impl ImportAccount {
     /// Validates one line of an export. The error is a message for the CLI or the API response.
-    pub fn from_export(line: &ExportedAccount, now: i64) -> Result<Self, ImportError> {
+    pub fn from_export(line: &ExportedAccount, now: i64) -> anyhow::Result<Self> {
         let ExportedAccount { account, keys } = line;
         let login = Login::parse(&account.login)?;
         if let Some(field) = invisible_field(&serde_json::to_value(line)?, String::new()) {
-            let field = field.trim_start_matches('.');
-            return Err(format!("`{field}` has control characters or invisible characters").into());
+            bail!("`{}` has control characters or invisible characters", field.trim_start_matches('.'));
         }
-        if account.credential.as_ref().is_some_and(|credential| credential.len() > MAX_CREDENTIAL) {
-            return Err(format!("a credential must be at most {MAX_CREDENTIAL} bytes long").into());
-        }
-        if !account.credential.as_deref().is_none_or(is_affordable_hash) {
-            return Err("the password hash in `credential` takes more than 64 MiB or 10 passes".into());
-        }
-        if !contact_fits(&account.contact) {
-            return Err(format!("a contact must be at most {MAX_CONTACT} bytes long").into());
-        }
-        if !standing_fits(&account.standing) {
-            return Err("a standing has too many events, or a reason is too long".into());
-        }
-        if keys.len() > 2 * KEYS_PER_ACCOUNT {
-            return Err(
-                format!("an account can have at most {KEYS_PER_ACCOUNT} keys and as many old ones").into()
-            );
-        }
+        let credential = account.credential.as_deref().unwrap_or_default();
+        ensure!(
+            credential.len() <= MAX_CREDENTIAL,
+            "a credential must be at most {MAX_CREDENTIAL} bytes long"
+        );
+        ensure!(
+            is_affordable_hash(credential),
+            "the password hash in `credential` takes more than 64 MiB or 10 passes"
+        );
+        ensure!(contact_fits(&account.contact), "a contact must be at most {MAX_CONTACT} bytes long");
+        ensure!(standing_fits(&account.standing), "a standing has too many events, or a reason is too long");
+        ensure!(
+            keys.len() <= 2 * KEYS_PER_ACCOUNT,
+            "an account can have at most {KEYS_PER_ACCOUNT} keys and as many old ones"
+        );
         let keys = keys.iter().enumerate().map(|(index, key)| {
-            import_key(key, login.account_id(), now).map_err(|reason| format!("keys[{index}]: {reason}"))
+            import_key(key, login.account_id(), now).map_err(|reason| anyhow!("keys[{index}]: {reason}"))
         });
-        let keys = keys.collect::<Result<_, _>>()?;
+        let keys = keys.collect::<anyhow::Result<_>>()?;
         // Version 0 means that there is no credential.
         let credential_version = account.credential_version.max(u32::from(account.credential.is_some()));
         let login = login.as_str().to_owned();
@@ -91,14 +87,13 @@ fn invisible_field(value: &Value, path: String) -> Option<String> {
     }
 }
 
-fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredKey, ImportError> {
-    if key.hint.chars().count() > MAX_HINT {
-        return Err(format!("a hint must be at most {MAX_HINT} characters").into());
-    }
+fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> anyhow::Result<StoredKey> {
+    ensure!(key.hint.chars().count() <= MAX_HINT, "a hint must be at most {MAX_HINT} characters");
     let digest = KeyDigest::from_hex(&key.sha256)?;
-    if KeyId::of(&digest).shard() != account.shard() {
-        return Err("this key is for another login; generate one with: quota-svc key generate LOGIN".into());
-    }
+    ensure!(
+        KeyId::of(&digest).shard() == account.shard(),
+        "this key is for another login; generate one with: quota-svc key generate LOGIN"
+    );
     let settings = key.settings.clone().checked()?;
     let successor = key.successor.as_deref().map(KeyId::from_hex).transpose()?;
     let meta =
@@ -107,7 +102,7 @@ fn import_key(key: &ExportedKey, account: AccountId, now: i64) -> Result<StoredK
         StoredKey::new(meta, key.daily_limit.filter(|limit| *limit > 0), now);
     (record.state, record.state_since) = (key.state, key.state_since);
     for DayUsage { day, requests } in &key.usage {
-        let day = day_of_date(day).ok_or_else(|| format!("`{day}` is not a date (YYYY-MM-DD)"))?;
+        let day = day_of_date(day).with_context(|| format!("`{day}` is not a date (YYYY-MM-DD)"))?;
         record.set_used_on(day, *requests);
     }
     Ok(StoredKey { meta, record })
