@@ -66,16 +66,14 @@ pub fn endpoints(
 ) -> (BoxEndpoint<'static>, Option<BoxEndpoint<'static>>) {
     let Some(api_host) = &config.api_host else { return (api, Some(dashboard)) };
     let router = |errors| HostRouter::new(wrong_host(kit, "ip-lookup", errors));
-    let api = router(api_errors).host(api_host, api);
-    let api = config.family_hosts().fold(api, |api, host| api.also(host));
+    let api_hosts: Vec<_> = config.family_hosts().chain([api_host]).collect();
+    let api = router(api_errors).hosts(api_hosts.clone(), api);
     match &config.dashboard_host {
         None => (api.boxed(), Some(dashboard)),
-        Some(host) if config.dashboard_listen.is_none() => (api.host(host, dashboard).boxed(), None),
+        Some(host) if config.dashboard_listen.is_none() => (api.hosts([host], dashboard).boxed(), None),
         Some(host) => {
-            let dashboard = router(dashboard_errors).host(host, dashboard);
-            let others = config.family_hosts().chain([api_host]);
-            let dashboard = others.fold(dashboard, |dashboard, other| dashboard.elsewhere(other));
-            (api.elsewhere(host).boxed(), Some(dashboard.boxed()))
+            let dashboard = router(dashboard_errors).hosts([host], dashboard).elsewhere(api_hosts);
+            (api.elsewhere([host]).boxed(), Some(dashboard.boxed()))
         }
     }
 }

@@ -11,7 +11,7 @@
 //! - `limits`: limits on connections, memory, headers and HTTP/2 streams
 //! - `handler`, `error`: error bodies for malformed requests
 //! - `connection`, `lifecycle`: a shutdown that loses no request
-//! - `redirect`, `host_router`: redirects to HTTPS, several host names on one port
+//! - `redirect`, `host`: redirects to HTTPS, several host names on one port
 
 #![warn(missing_docs)]
 
@@ -26,7 +26,6 @@ mod handler;
 mod handshake;
 mod header_blocks;
 mod host;
-mod host_router;
 mod lifecycle;
 mod limits;
 mod managed;
@@ -46,8 +45,7 @@ pub use certificates::LoadedCertificate;
 pub use connection_info::{ConnectionInfo, RequestOrigin};
 pub use error::ErrorResponder;
 pub use handler::{CloseConnection, SharedBody};
-pub use host::{is_for_host, is_for_loopback, requested_host};
-pub use host_router::{HostRouter, WRONG_HOST, wrong_host};
+pub use host::{HostRouter, WRONG_HOST, is_for_host, is_for_loopback, requested_host, wrong_host};
 pub use lifecycle::Lifecycle;
 pub use managed::{Challenges, ManagedCertificate};
 pub use port::TrustedPeers;

@@ -1,7 +1,7 @@
 //! Redirects plain HTTP to the https URL of a service, and keeps browsers on HTTPS (HSTS).
 
 use anyhow::{Context, ensure};
-use http::{HeaderName, HeaderValue, StatusCode, Uri, header};
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use poem::{Request, Response};
 use url::Url;
 
@@ -20,7 +20,8 @@ pub struct RedirectTarget {
     base: String,
     /// The host in it, without brackets.
     host: String,
-    errors: ErrorResponder,
+    /// Creates the errors of the service.
+    pub errors: ErrorResponder,
 }
 
 impl RedirectTarget {
@@ -37,11 +38,6 @@ impl RedirectTarget {
             host: parsed.host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned(),
             errors,
         })
-    }
-
-    /// Creates the errors of the service.
-    pub fn errors(&self) -> ErrorResponder {
-        self.errors.clone()
     }
 
     fn is(&self, host: &str) -> bool {
@@ -71,26 +67,23 @@ impl RedirectTarget {
     }
 }
 
-/// Redirects a request for the host of one of `others` there, and every other request to `default`.
-pub fn redirect(default: &RedirectTarget, others: &[RedirectTarget], request: &Request) -> Response {
-    // The default and another target may have the same host, with different ports.
-    let other = requested_host(request).filter(|host| !default.is(host));
-    let other = other.and_then(|host| others.iter().find(|other| other.is(host)));
-    other.unwrap_or(default).respond(request)
+/// Redirects a request to the first target with its host, or else to the first of all.
+pub fn redirect(targets: &[RedirectTarget], request: &Request) -> Option<Response> {
+    let named = requested_host(request).and_then(|host| targets.iter().find(|target| target.is(host)));
+    Some(named.or(targets.first())?.respond(request))
 }
 
 /// One year. Without `includeSubDomains` and `preload`: other services may share the domain.
 const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
 
-/// Returns `Strict-Transport-Security`, which tells browsers to use only HTTPS, for a service with this public URL. `None` for plain HTTP, and for `localhost` and IP
-/// addresses: a browser would apply the header to every program that uses the same name.
+/// Returns `Strict-Transport-Security`, which tells browsers to use only HTTPS, for a service with this public URL. `None`
+/// for plain HTTP, and for `localhost` and IP addresses: a browser would apply the header to every program that uses the
+/// same name.
 pub fn hsts_header(public_url: &str) -> Option<(HeaderName, HeaderValue)> {
-    let uri: Uri = public_url.trim().parse().ok()?;
-    let host = uri.host()?.trim_end_matches('.').to_ascii_lowercase();
+    let url = Url::parse(public_url).ok().filter(|url| url.scheme() == "https")?;
+    let host = url.domain()?.trim_end_matches('.');
     let is_local = host == "localhost" || host.ends_with(".localhost");
-    let is_address = host.starts_with('[') || host.parse::<std::net::IpAddr>().is_ok();
-    let applies = uri.scheme_str() == Some("https") && !is_local && !is_address;
-    applies.then_some((header::STRICT_TRANSPORT_SECURITY, HSTS))
+    (!is_local).then_some((header::STRICT_TRANSPORT_SECURITY, HSTS))
 }
 
 #[cfg(test)]

@@ -120,11 +120,10 @@ impl PublicPort {
 fn redirect_endpoint(
     kit: &Kit,
     name: &'static str,
-    mut targets: Vec<RedirectTarget>,
+    targets: Vec<RedirectTarget>,
 ) -> Option<BoxEndpoint<'static>> {
-    let default = (!targets.is_empty()).then(|| targets.remove(0))?;
-    let errors = default.errors();
-    let respond = move |request: &Request| redirect(&default, &targets, request);
+    let errors = targets.first()?.errors.clone();
+    let respond = move |request: &Request| redirect(&targets, request).unwrap_or_default();
     Some(own_response(kit, name, errors, named("redirect", respond)))
 }
 

@@ -30,7 +30,7 @@ async fn start_with(listener: ListenerArgs) -> (TestServer, Kit) {
     let default = target("https://ip.example", "https://ip.example/docs");
     let service = PortService {
         endpoint: hello().map_to_response().boxed(),
-        errors: default.errors(),
+        errors: default.errors.clone(),
         trusted: Arc::new(|peer| peer.is_loopback()),
         redirects: vec![default, target("https://keys.example:8443", "https://keys.example/docs")],
         tasks: JoinSet::new(),
