@@ -1,17 +1,26 @@
 //! The certificates of a port: loads them, selects one by host name, and uses replaced files.
 
-use std::{ops::Range, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, ops::Range, path::PathBuf, sync::Arc, time::SystemTime};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use base::watched_files::{self, FileCheck, WatchedFiles};
+use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
-use rustls::{client::verify_server_name, crypto::ring, sign::CertifiedKey};
-
-use crate::{expiry, managed::ManagedCertificate};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ServerConfig, client::verify_server_name, crypto::ring};
+use tokio::sync::watch;
 
 /// Maximum size of a file.
 const FILE_LIMIT: u64 = 1 << 20;
+
+/// The protocol that a CA negotiates to validate a host name.
+const ACME_TLS: &[u8] = b"acme-tls/1";
+
+// Tags of DER elements.
+const VERSION: u8 = 0xA0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 
 /// A certificate and its key: two files, or one with both. Only the managed one can be without a value.
 pub(crate) type CertificateFiles = WatchedFiles<LoadedCertificate, anyhow::Error>;
@@ -37,21 +46,16 @@ impl Certificates {
         paths: impl Iterator<Item = (PathBuf, PathBuf)>,
         managed: Option<ManagedCertificate>,
     ) -> anyhow::Result<Self> {
-        let mut pairs = Vec::new();
-        for (certificate, key) in paths {
-            let pair = CertificateFiles::new("certificate", vec![certificate, key], FILE_LIMIT);
-            reload(&pair);
-            let key = pair.paths()[1].display();
-            let context = || format!("can't use the certificate {} with the key {key}", name(&pair));
-            match pair.take_error() {
-                Some(error) => return Err(error).with_context(context),
-                None => pairs.push(pair),
+        let new = |files| CertificateFiles::new("certificate", files, FILE_LIMIT);
+        let mut pairs: Vec<_> = paths.map(|(certificate, key)| new(vec![certificate, key])).collect();
+        for pair in &pairs {
+            reload(pair);
+            if let Some(error) = pair.take_error() {
+                let key = pair.paths()[1].display();
+                bail!(error.context(format!("can't use the certificate {} with the key {key}", name(pair))));
             }
         }
-        if let Some(managed) = &managed {
-            let file = vec![managed.file.clone()];
-            pairs.push(CertificateFiles::new("certificate", file, FILE_LIMIT).may_be_missing());
-        }
+        pairs.extend(managed.iter().map(|managed| new(vec![managed.file.clone()]).may_be_missing()));
         let certificates = Self { pairs, managed };
         certificates.reload();
         Ok(certificates)
@@ -72,7 +76,8 @@ impl Certificates {
                 Ok(left) => format!("expires in {} days", left.as_secs() / 86_400),
                 Err(_) => "has EXPIRED".to_owned(),
             };
-            format!("{} {state} ({})", name(pair), loaded.date())
+            let date = Timestamp::try_from(loaded.validity.end).unwrap_or(Timestamp::MAX).strftime("%F");
+            format!("{} {state} ({date})", name(pair))
         };
         let status = self.managed.iter().map(ManagedCertificate::status).filter(|status| !status.is_empty());
         Ok(self.in_use().map(expiry).chain(status).collect::<Vec<_>>().join("; "))
@@ -103,7 +108,7 @@ impl LoadedCertificate {
             .collect::<Result<Vec<_>, _>>()
             .context("the certificate is not valid PEM")?;
         ensure!(!chain.is_empty(), "the certificate file has no certificate in PEM format");
-        let validity = expiry::validity(&chain[0]).context("the certificate is not valid X.509")?;
+        let validity = validity(&chain[0]).context("the certificate is not valid X.509")?;
         let key =
             PrivateKeyDer::from_pem_slice(key).context("the key file has no private key in PEM format")?;
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
@@ -122,11 +127,6 @@ impl LoadedCertificate {
         let parsed = self.key.end_entity_cert().and_then(ParsedCertificate::try_from);
         parsed.is_ok_and(|certificate| verify_server_name(&certificate, &name).is_ok())
     }
-
-    /// The day on which the certificate expires.
-    fn date(&self) -> String {
-        humantime::format_rfc3339_seconds(self.validity.end).to_string()[.."YYYY-MM-DD".len()].to_owned()
-    }
 }
 
 /// The name in logs, metrics and the readiness report.
@@ -143,6 +143,124 @@ fn reload(pair: &CertificateFiles) {
     if pair.check(load) == FileCheck::Removed {
         tracing::warn!(file = name(pair), "certificate or key removed; the certificate stays in use");
     }
+}
+
+/// A certificate that this process obtains itself while it serves: it may be missing at first, and its CA checks the host
+/// names by TLS-ALPN-01 challenges (RFC 8737) on the served ports. Clones share the status and the challenges.
+#[derive(Clone, Debug)]
+pub struct ManagedCertificate {
+    /// Has the private key, the certificate and its chain. In one file, so that they always belong together.
+    pub(crate) file: PathBuf,
+    pub(crate) status: watch::Sender<String>,
+    /// The TLS settings for the validation of a host name.
+    pub(crate) challenges: watch::Sender<HashMap<String, Arc<ServerConfig>>>,
+}
+
+impl ManagedCertificate {
+    /// Uses the certificate and key in `file` once it exists. `status` says what it waits for until then.
+    pub fn new(file: PathBuf, status: impl Into<String>) -> Self {
+        Self { file, status: watch::Sender::new(status.into()), challenges: watch::Sender::default() }
+    }
+
+    /// What the certificate waits for. Empty if there is nothing to report.
+    pub fn status(&self) -> String {
+        self.status.borrow().clone()
+    }
+
+    /// Changes the status, which `/readyz` reports, and makes the ports read the file.
+    pub fn set_status(&self, status: impl Into<String>) {
+        self.status.send_replace(status.into());
+    }
+
+    /// Begins to present challenge certificates, until the result is dropped.
+    pub fn begin_challenges(&self) -> Challenges {
+        Challenges(self.clone())
+    }
+
+    /// The TLS settings for a client that offers only `acme-tls/1`, and a host name with a challenge.
+    pub(crate) fn challenge(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
+        let is_validation = hello.alpn()?.eq([ACME_TLS]);
+        let name = hello.server_name().filter(|_| is_validation)?;
+        self.challenges.borrow().get(&name.to_ascii_lowercase()).cloned()
+    }
+}
+
+/// The challenge certificates that are presented. Removed on drop.
+#[derive(Debug)]
+pub struct Challenges(ManagedCertificate);
+
+impl Challenges {
+    /// Presents a certificate to the CA when it validates this host name.
+    pub fn present(
+        &self,
+        name: &str,
+        certificate: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<(), rustls::Error> {
+        // Not checked, unlike other certificates: rustls's check rejects the challenge's critical extension.
+        let certified = CertifiedKey::new(vec![certificate], ring::sign::any_supported_type(&key)?);
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+        config.alpn_protocols = vec![ACME_TLS.to_vec()];
+        self.0
+            .challenges
+            .send_modify(|configs| drop(configs.insert(name.to_ascii_lowercase(), config.into())));
+        Ok(())
+    }
+}
+
+impl Drop for Challenges {
+    fn drop(&mut self) {
+        self.0.challenges.send_replace(HashMap::new());
+    }
+}
+
+/// The validity of a DER-encoded X.509 certificate, from `notBefore` to `notAfter`. `None` if malformed.
+///
+/// The TLS library checks certificates but does not show their fields, and x509-parser would add 18 crates to each service
+/// for these two.
+fn validity(mut certificate: &[u8]) -> Option<Range<SystemTime>> {
+    let (_, mut fields) = element(&mut element(&mut certificate)?.1)?;
+    // The serial number comes first, or after the version.
+    if element(&mut fields)?.0 == VERSION {
+        element(&mut fields)?;
+    }
+    let (_algorithm, _issuer) = (element(&mut fields)?, element(&mut fields)?);
+    let (_, mut validity) = element(&mut fields)?;
+    Some(time(element(&mut validity)?)?..time(element(&mut validity)?)?)
+}
+
+/// Parses `YYMMDDHHMMSSZ` or `YYYYMMDDHHMMSSZ`, the only forms that certificates may have.
+fn time((tag, text): (u8, &[u8])) -> Option<SystemTime> {
+    let text = str::from_utf8(text).ok()?;
+    let century = match tag {
+        // RFC 5280: two digits from 50 on mean the 20th century.
+        UTC_TIME if text < "50" => "20",
+        UTC_TIME => "19",
+        GENERALIZED_TIME => "",
+        _ => return None,
+    };
+    let time = DateTime::strptime("%Y%m%d%H%M%SZ", format!("{century}{text}")).ok()?;
+    Some(TimeZone::UTC.to_timestamp(time).ok()?.into())
+}
+
+/// Reads a DER element, and returns its tag and content.
+fn element<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
+    let [tag, first, rest @ ..] = *der else { return None };
+    let (length, rest) = match first {
+        0..=0x7F => (usize::from(*first), rest),
+        // One to four more bytes have the length.
+        0x81..=0x84 => {
+            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
+            (digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit)), rest)
+        }
+        _ => return None,
+    };
+    let content;
+    (content, *der) = rest.split_at_checked(length)?;
+    Some((*tag, content))
 }
 
 #[cfg(test)]

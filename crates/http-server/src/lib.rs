@@ -2,8 +2,7 @@
 //!
 //! Replaces poem's server, and adds:
 //! - `handshake`, `proxy_header`: the client's address from a load balancer that forwards TCP
-//! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time
-//! - `managed`: a certificate that the process obtains itself
+//! - `tls`, `certificates`: HTTPS, with certificates that can be replaced at any time, or that the process obtains itself
 //! - `server`: accepting connections, with a pause when file descriptors run out
 //! - `connection_state`, `header_blocks`: timeouts, and what a connection makes the process hold
 //! - `streams`: HTTP/2 streams, in the task of their connection
@@ -21,14 +20,12 @@ mod connection;
 mod connection_info;
 mod connection_state;
 mod error;
-mod expiry;
 mod handler;
 mod handshake;
 mod header_blocks;
 mod host;
 mod lifecycle;
 mod limits;
-mod managed;
 mod port;
 mod proxy_header;
 mod redirect;
@@ -41,13 +38,12 @@ mod tls;
 mod tracked_stream;
 
 pub use args::{ListenerArgs, ServeArgs};
-pub use certificates::LoadedCertificate;
+pub use certificates::{Challenges, LoadedCertificate, ManagedCertificate};
 pub use connection_info::{ConnectionInfo, RequestOrigin};
 pub use error::ErrorResponder;
 pub use handler::{CloseConnection, SharedBody};
 pub use host::{HostRouter, WRONG_HOST, is_for_host, is_for_loopback, requested_host, wrong_host};
 pub use lifecycle::Lifecycle;
-pub use managed::{Challenges, ManagedCertificate};
 pub use port::TrustedPeers;
 pub use proxy_header::{ProxyHeader, ProxyHeaderError, ProxyHeaderTls};
 pub use redirect::{RedirectTarget, hsts_header, redirect};

@@ -9,8 +9,7 @@ use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, crypt
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
 
-use crate::certificates::{self, Certificates};
-use crate::managed::ManagedCertificate;
+use crate::certificates::{self, Certificates, ManagedCertificate};
 
 /// Flags for serving HTTPS.
 #[derive(clap::Args, Debug, Clone)]
@@ -89,7 +88,7 @@ impl Tls {
     pub(crate) async fn accept(&self, socket: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
         let config = self.config.clone();
         let managed = self.certificates.managed.as_ref();
-        let Some(managed) = managed.filter(|managed| !managed.challenges.load().is_empty()) else {
+        let Some(managed) = managed.filter(|managed| !managed.challenges.borrow().is_empty()) else {
             return TlsAcceptor::from(config).accept(socket).await.map(Some);
         };
         let hello = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;

@@ -1,6 +1,6 @@
 //! Tests replaced, broken and expired files.
 
-use std::{fs, os::unix::fs::symlink, path::Path, time::Duration};
+use std::{fs, os::unix::fs::symlink, path::Path, time::Duration, time::UNIX_EPOCH};
 
 use tempfile::TempDir;
 use tokio::sync::watch;
@@ -124,7 +124,7 @@ fn summary_has_days_left_or_says_expired() {
     let folder = TempDir::new().expect("folder");
     write(folder.path(), &pem("a.example", 2031));
     let certificates = load(folder.path()).expect("valid pair");
-    let time = |text| humantime::parse_rfc3339(text).expect("time");
+    let time = |text: &str| text.parse::<Timestamp>().expect("time").into();
     let summary = certificates.summary(time("2031-02-19T12:00:00Z")).expect("no certificate is missing");
     assert!(summary.ends_with("tls.crt expires in 9 days (2031-03-01)"), "{summary}");
     let summary = certificates.summary(time("2031-03-01T00:00:01Z")).expect("no certificate is missing");
@@ -210,4 +210,39 @@ fn unchanged_certificate_is_not_replaced_after_a_read_error() {
     });
     assert!(log.contains("key removed") && log.contains("the content in use again"), "{log}");
     assert!(!log.contains("certificate loaded"), "{log}");
+}
+
+fn at(seconds: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(seconds)
+}
+
+fn certificate_der(year: i32) -> Vec<u8> {
+    let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).expect("valid name");
+    params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+    params.not_after = rcgen::date_time_ymd(year, 3, 1);
+    let key = rcgen::KeyPair::generate().expect("key");
+    params.self_signed(&key).expect("certificate").der().to_vec()
+}
+
+#[test]
+fn both_time_formats_are_read() {
+    // From 2050 on, certificates use the format with four digits of the year.
+    for (year, seconds) in [(2031, 1_930_089_600), (2050, 2_529_705_600)] {
+        assert_eq!(validity(&certificate_der(year)), Some(at(978_307_200)..at(seconds)));
+    }
+    assert_eq!(time((UTC_TIME, b"990101000000Z")), Some(at(915_148_800)));
+}
+
+#[test]
+fn truncated_or_changed_certificate_never_panics() {
+    let der = certificate_der(2031);
+    for length in 0..der.len() {
+        let _ = validity(&der[..length]);
+    }
+    for position in 0..der.len() {
+        let mut changed = der.clone();
+        changed[position] ^= 0xFF;
+        let _ = validity(&changed);
+    }
+    assert_eq!(validity(&der[..100]), None);
 }
