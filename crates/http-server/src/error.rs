@@ -6,8 +6,8 @@ use futures_util::FutureExt;
 use http::{StatusCode, header};
 use poem::Response;
 
+use crate::connection_info::{RequestId, X_REQUEST_ID};
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADERS};
-use crate::request_id::{RequestId, X_REQUEST_ID};
 
 /// Creates the server's own error responses from a status, a code for programs and a message for people.
 pub type ErrorResponder = Arc<dyn Fn(StatusCode, &str, &str) -> Response + Send + Sync>;

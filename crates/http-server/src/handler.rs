@@ -11,11 +11,10 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use poem::web::{LocalAddr, RemoteAddr};
 use poem::{Addr, Response};
 
-use crate::connection_info::{ConnectionInfo, RequestOrigin};
+use crate::connection_info::{ConnectionInfo, RequestId, RequestOrigin, X_REQUEST_ID};
 use crate::connection_state::{ConnectionSignal, ConnectionState, UnfinishedRequest};
 use crate::error::headers_too_large;
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADERS};
-use crate::request_id::{RequestId, X_REQUEST_ID};
 use crate::{host::host_name, port::Port};
 
 /// An extension of a response: the connection closes after it, so that the client's next request can reach another
