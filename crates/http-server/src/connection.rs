@@ -2,18 +2,19 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
-use std::{net::SocketAddr, os::fd::AsRawFd, sync::Arc, time::Duration};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::{net::SocketAddr, os::fd::AsRawFd, time::Duration};
 
-use hyper::service::service_fn;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hyper::{rt::Executor, service::service_fn};
 use hyper_util::{rt::TokioIo, server::graceful::GracefulConnection};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
-use crate::connection_state::{ConnectionSignal, ConnectionState};
-use crate::registry::Registration;
+use crate::connection_state::{ConnectionState, Resource};
 use crate::{connection_info::ConnectionInfo, handler, limits, port::Port};
-use crate::{streams::Streams, tracked_stream::TrackedStream};
+use crate::{registry::Registration, tracked_stream::TrackedStream};
 
 /// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown. One
 /// without a first byte waits this long for it, and then once more for the rest.
@@ -21,6 +22,26 @@ const DRAIN_READ_DELAY: Duration = Duration::from_millis(250);
 
 /// Time for a handshake to finish during a shutdown.
 const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
+
+type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// HTTP/2 streams that hyper has begun and the connection's task does not run yet.
+#[derive(Clone, Default)]
+struct NewStreams(Arc<Mutex<Vec<Stream>>>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for NewStreams {
+    fn execute(&self, stream: F) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(stream));
+    }
+}
+
+/// Runs the streams of an HTTP/2 connection in its task, so that eviction releases their memory at once. Separate tasks
+/// would keep it until they are scheduled, after those of many other connections.
+#[derive(Default)]
+struct Streams {
+    new: NewStreams,
+    running: FuturesUnordered<Stream>,
+}
 
 /// Serves a connection until the client or the server closes it.
 pub(crate) async fn serve(port: Arc<Port>, registration: Registration, socket: TcpStream, peer: SocketAddr) {
@@ -32,12 +53,10 @@ pub(crate) async fn serve(port: Arc<Port>, registration: Registration, socket: T
         tokio::select! {
             biased;
             opened = &mut opening => opened,
-            signal = next_signal(state, timer.as_mut(), false) => {
-                let grace = if state.is_in_handshake() { HANDSHAKE_GRACE } else { DRAIN_READ_DELAY };
-                match signal {
-                    Some(ConnectionSignal::Drain) => timeout(grace, opening).await.ok().flatten(),
-                    _ => None,
-                }
+            _ = must_stop(state, timer.as_mut(), false) => {
+                let is_in_handshake = state.uses(Resource::Handshakes) > 0;
+                let grace = if is_in_handshake { HANDSHAKE_GRACE } else { DRAIN_READ_DELAY };
+                if state.is_draining() { timeout(grace, opening).await.ok().flatten() } else { None }
             }
         }
     };
@@ -49,21 +68,20 @@ pub(crate) async fn serve(port: Arc<Port>, registration: Registration, socket: T
         let connection = limits::http2(streams.new.clone()).serve_connection(TokioIo::new(stream), service);
         drive(pin!(connection), Some(streams), state, timer).await;
     } else {
-        let connection = port.http1.serve_connection(TokioIo::new(stream), service);
+        let connection = limits::http1().serve_connection(TokioIo::new(stream), service);
         drive(pin!(connection), None, state, timer).await;
     }
 }
 
 /// Does the handshake, and finds out whether the client speaks HTTP/2.
 async fn open(
-    port: &Port,
+    port: &Arc<Port>,
     registration: &Registration,
     mut socket: TcpStream,
     peer: SocketAddr,
 ) -> Option<(TrackedStream, Arc<ConnectionInfo>, bool)> {
-    let handshakes = &port.handshakes;
-    let proxied = match handshakes.proxy_protocol {
-        true => Some(handshakes.read_proxy_header(&mut socket).await?),
+    let proxied = match port.proxy_protocol {
+        true => Some(port.read_proxy_header(&mut socket).await?),
         false => None,
     };
     let client = proxied.as_ref().and_then(|header| port.untrusted(header.client?.ip()));
@@ -71,95 +89,83 @@ async fn open(
         return None;
     }
     let descriptor = socket.as_raw_fd();
-    let (socket, tls) = handshakes.start_tls(socket, port.args.header_timeout).await?;
+    let (socket, tls) = port.start_tls(socket).await?;
     registration.state.end_handshake();
     let info = ConnectionInfo::new(peer, proxied, tls, descriptor);
-    let mut stream = TrackedStream::new(socket, &info, registration, port.errors.clone());
+    let mut stream = TrackedStream::new(socket, &info, &registration.state, port);
     let is_http2 = stream.detect_http2().await.ok()?;
     Some((stream, info, is_http2))
 }
 
-/// Drives hyper's connection until it ends, times out or is told to close.
+/// Runs hyper's connection and its streams until it ends, times out or must close. Errors are ignored: the client causes
+/// them, by resets or malformed requests.
 async fn drive<C: GracefulConnection>(
     mut connection: Pin<&mut C>,
     mut streams: Option<Streams>,
     state: &ConnectionState,
     mut timer: Pin<&mut Sleep>,
 ) {
-    let signal = tokio::select! {
-        biased;
-        _ = run(connection.as_mut(), &mut streams) => return,
-        signal = next_signal(state, timer.as_mut(), false) => signal,
+    let mut poll = |mut connection: Pin<&mut C>, cx: &mut Context<'_>| loop {
+        if connection.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        let Some(Streams { new, running }) = &mut streams else { return Poll::Pending };
+        running.extend(new.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
+        let mut has_ended = false;
+        while let Poll::Ready(Some(())) = running.poll_next_unpin(cx) {
+            has_ended = true;
+        }
+        // Otherwise there is something to send.
+        if !has_ended {
+            return Poll::Pending;
+        }
     };
-    match signal {
-        Some(ConnectionSignal::Drain) => tokio::select! {
+    tokio::select! {
+        biased;
+        _ = poll_fn(|cx| poll(connection.as_mut(), cx)) => return,
+        _ = must_stop(state, timer.as_mut(), false) => {}
+    }
+    if state.is_draining() {
+        tokio::select! {
             biased;
-            _ = run(connection.as_mut(), &mut streams) => return,
+            _ = poll_fn(|cx| poll(connection.as_mut(), cx)) => return,
             _ = sleep(DRAIN_READ_DELAY) => {}
-        },
+        }
+    } else if state.lock().is_idle() && !state.is_closed() {
         // Completes the HTTP/2 streams that the client opened before it received GOAWAY.
-        None if state.is_idle() => state.send_signal(ConnectionSignal::Drain),
-        _ => return,
+        state.drain();
+    } else {
+        return;
     }
     connection.as_mut().graceful_shutdown();
     tokio::select! {
         biased;
-        _ = run(connection, &mut streams) => {}
-        _ = next_signal(state, timer, true) => {}
+        _ = poll_fn(|cx| poll(connection.as_mut(), cx)) => {}
+        _ = must_stop(state, timer, true) => {}
     }
 }
 
-/// Runs hyper's connection and its streams until it ends. Errors are ignored: the client causes them, by resets or malformed
-/// requests.
-async fn run<C: GracefulConnection>(mut connection: Pin<&mut C>, streams: &mut Option<Streams>) {
+/// Waits until the connection must close. If it does not drain yet, also until it must.
+async fn must_stop(state: &ConnectionState, mut timer: Pin<&mut Sleep>, drains: bool) {
     poll_fn(|cx| {
+        state.waker.register(cx.waker());
+        if state.is_closed() || state.is_draining() && !drains {
+            return Poll::Ready(());
+        }
         loop {
-            if connection.as_mut().poll(cx).is_ready() {
+            // It moves with every request. The timer moves only to an earlier time, or if it fires before the deadline.
+            let deadline = state.deadline();
+            if let Some(deadline) = deadline.filter(|deadline| *deadline < timer.deadline()) {
+                timer.as_mut().reset(deadline);
+            }
+            ready!(timer.as_mut().poll(cx));
+            let now = Instant::now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
                 return Poll::Ready(());
             }
-            if !streams.as_mut().is_some_and(|streams| streams.poll(cx)) {
-                return Poll::Pending;
-            }
+            // Without a deadline, any time will do: an earlier deadline resets the timer.
+            timer.as_mut().reset(deadline.unwrap_or(now + Duration::from_secs(60)));
         }
     })
     .await;
-}
-
-/// Waits for a signal to the connection, or for its deadline: then the result is `None`. While `draining`, further drain
-/// signals are ignored.
-async fn next_signal(
-    state: &ConnectionState,
-    mut timer: Pin<&mut Sleep>,
-    draining: bool,
-) -> Option<ConnectionSignal> {
-    poll_fn(|cx| {
-        state.waker.register(cx.waker());
-        let signal = state.lock().signal;
-        match signal {
-            Some(ConnectionSignal::Drain) if draining => {}
-            Some(signal) => return Poll::Ready(Some(signal)),
-            None => {}
-        }
-        poll_deadline(state, timer.as_mut(), cx).map(|()| None)
-    })
-    .await
-}
-
-/// Waits for the deadline, which moves with every request. To avoid resetting the timer each time, it is reset only if the
-/// deadline has moved to an earlier time, or if the timer fires before the deadline.
-fn poll_deadline(state: &ConnectionState, mut timer: Pin<&mut Sleep>, cx: &mut Context<'_>) -> Poll<()> {
-    loop {
-        if let Some(next) = state.deadline().filter(|next| *next < timer.deadline()) {
-            timer.as_mut().reset(next);
-        }
-        if timer.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
-        }
-        let (now, next) = (Instant::now(), state.deadline());
-        if next.is_some_and(|next| next <= now) {
-            return Poll::Ready(());
-        }
-        // Without a deadline, any time will do: an earlier deadline resets the timer.
-        timer.as_mut().reset(next.unwrap_or(now + Duration::from_secs(60)));
-    }
 }

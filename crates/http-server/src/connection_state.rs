@@ -1,19 +1,16 @@
-//! State of one connection: requests, what it holds in memory, deadlines, and the pending signal to close.
+//! State of one connection: requests, what it holds in memory, deadlines, and whether it must close.
 
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{
-    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-    atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{mem, time::Duration};
 
 use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
-use crate::limits::{
-    FIELD_COST, FREE_COST, HTTP1_BUFFER, HTTP2_WINDOW, MAX_BLOCK_COST, REQUEST_COST, SMALL_RESPONSE,
-};
-use crate::{args::ServeArgs, header_blocks::BlockBytes};
+use crate::header_blocks::BlockBytes;
+use crate::limits::{FIELD_COST, FREE_COST, HTTP1_BUFFER, HTTP2_WINDOW, MAX_BLOCK_COST};
+use crate::limits::{REQUEST_COST, SMALL_RESPONSE, ServeArgs};
 
 /// A connection stands still after this long without progress.
 const STALL_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,80 +18,73 @@ const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 /// While a connection drains, the time for incomplete headers, and for the client to close the idle connection.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A signal to a connection to close. A higher value replaces a lower one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ConnectionSignal {
-    /// Finish the requests in flight, then close.
-    Drain,
-    /// Close immediately: the grace period is over, or others need the connection's resources.
-    Abort,
+/// What connections use, with a limit per port and per client network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    Connections,
+    Handshakes,
+    /// The bytes that they make the process hold.
+    Cost,
 }
 
-/// What a connection is doing. Of a network's connections, the one with the highest value is evicted first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+base::names!(Resource: Connections => "connections", Handshakes => "handshakes", Cost => "cost");
+
+/// A number for each [`Resource`].
+pub(crate) type PerResource<T> = [T; Resource::ALL.len()];
+
+/// What a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionUse {
-    /// It has a request or a response, with progress. The costliest is evicted first, then the youngest.
-    Busy { cost: usize, opened: Instant },
-    /// It is idle, or its requests and responses have made no progress for [`STALL_TIMEOUT`].
-    Still { time: Duration, is_idle: bool },
+    /// It has a request or a response, with progress.
+    Busy,
+    /// Its requests and responses have made no progress for [`STALL_TIMEOUT`].
+    Stalled,
+    Idle,
     /// The client has not sent a request yet.
-    NoRequest(Duration),
+    NoRequest,
 }
 
-impl ConnectionUse {
-    /// Names for metrics.
-    pub(crate) const NAMES: [&str; 4] = ["busy", "stalled", "idle", "no_request"];
+base::names!(ConnectionUse: Busy => "busy", Stalled => "stalled", Idle => "idle", NoRequest => "no_request");
 
-    pub(crate) fn name(self) -> &'static str {
-        Self::NAMES[match self {
-            Self::Busy { .. } => 0,
-            Self::Still { is_idle, .. } => 1 + usize::from(is_idle),
-            Self::NoRequest(_) => 3,
-        }]
-    }
-
-    pub(crate) fn is_busy(self) -> bool {
-        matches!(self, Self::Busy { .. })
-    }
-
-    /// Whether it has neither a request nor a response.
-    pub(crate) fn is_idle(self) -> bool {
-        matches!(self, Self::Still { is_idle: true, .. } | Self::NoRequest(_))
-    }
-}
-
-/// What connections use together.
+/// What the connections of a port or of a client network use together, and how much they may.
 #[derive(Debug)]
 pub(crate) struct Load {
-    handshakes: AtomicUsize,
-    /// The bytes that they make the process hold.
-    cost: AtomicUsize,
-    max_cost: usize,
-    /// Requests being handled. Counted for the port only.
-    handling: AtomicUsize,
+    used: PerResource<AtomicUsize>,
+    limits: PerResource<usize>,
+    /// Each request of the port that is being handled has a clone.
+    handling: Arc<()>,
 }
 
 impl Load {
-    pub(crate) fn new(max_cost: usize) -> Self {
-        let [handshakes, cost, handling] = [(); 3].map(|()| AtomicUsize::new(0));
-        Self { handshakes, cost, max_cost, handling }
+    pub(crate) fn new(limits: PerResource<usize>) -> Self {
+        Self { used: Default::default(), limits, handling: Arc::new(()) }
     }
 
-    pub(crate) fn handshakes(&self) -> usize {
-        self.handshakes.load(Relaxed)
+    /// That of a client network of this port, which may use a quarter.
+    pub(crate) fn of_network(&self) -> Self {
+        Self::new(self.limits.map(|limit| (limit / 4).max(1)))
     }
 
-    pub(crate) fn cost(&self) -> usize {
-        self.cost.load(Relaxed)
+    pub(crate) fn used(&self, resource: Resource) -> usize {
+        self.used[resource as usize].load(Relaxed)
     }
 
-    pub(crate) fn is_over_limit(&self) -> bool {
-        self.cost() > self.max_cost
+    /// Whether this much more would be within the limit.
+    pub(crate) fn has_room(&self, resource: Resource, amount: usize) -> bool {
+        self.used(resource) + amount <= self.limits[resource as usize]
     }
 
-    /// Whether an eighth of the limit is free.
-    pub(crate) fn is_relieved(&self) -> bool {
-        self.cost() <= self.max_cost / 8 * 7
+    /// Whether the cost is above its limit.
+    pub(crate) fn costs_too_much(&self) -> bool {
+        !self.has_room(Resource::Cost, 0)
+    }
+
+    fn replace(&self, before: PerResource<usize>, after: PerResource<usize>) {
+        for ((used, before), after) in self.used.iter().zip(before).zip(after) {
+            if before != after {
+                used.fetch_add(after.wrapping_sub(before), Relaxed);
+            }
+        }
     }
 }
 
@@ -124,6 +114,7 @@ pub(crate) struct ConnectionState {
     port: Arc<Load>,
     /// Not set for trusted proxies, whose connections carry many clients, and before a PROXY header.
     pub(crate) network: OnceLock<Network>,
+    /// Wakes the connection's task when it must close or drain.
     pub(crate) waker: AtomicWaker,
     activity: Mutex<Activity>,
 }
@@ -132,7 +123,9 @@ pub(crate) struct ConnectionState {
 /// written. HTTP/2's control frames (PING, SETTINGS, WINDOW_UPDATE) are no progress.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    pub(crate) signal: Option<ConnectionSignal>,
+    /// Whether the registry has let go of the connection. Its task must end, and port and network count nothing of it.
+    closed: bool,
+    /// Since when the connection finishes its requests, to close then.
     drain_started: Option<Instant>,
     /// When the handshake ended.
     established: Option<Instant>,
@@ -151,10 +144,8 @@ pub(crate) struct Activity {
     read: usize,
     /// Bytes of HTTP/2 header blocks that are not a request yet.
     blocks: BlockBytes,
-    /// The cost that port and network count.
-    counted: usize,
-    /// Whether the registry has let go of the connection. Then port and network count nothing of it.
-    closed: bool,
+    /// What port and network count.
+    counted: PerResource<usize>,
 }
 
 /// A request of which hyper or h2 still holds data, or of its response.
@@ -169,7 +160,7 @@ struct RequestEntry {
 
 impl Activity {
     /// Whether there is no request and no response. Response bytes in TLS's buffer belong to none.
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.requests.is_empty() && !self.write_blocked
     }
 
@@ -193,185 +184,178 @@ impl Activity {
         (requests + read + blocks).saturating_sub(FREE_COST)
     }
 
-    /// When the connection must be closed, if nothing happens until then. Handshakes, and requests until their response
-    /// begins, have deadlines of their own.
-    fn deadline(&self, args: &ServeArgs) -> Option<Instant> {
-        let responses = self.requests.iter().filter(|request| request.has_response);
-        if !self.requests.is_empty() {
-            return Some(responses.map(|request| request.last_progress).min()? + args.response_timeout);
+    /// How long the connection has made no progress. On HTTP/2, each request has its own: that of others is none of it.
+    fn time_without_progress(&self) -> Option<Duration> {
+        let oldest = self.requests.iter().map(|request| request.last_progress).min();
+        oldest.filter(|_| self.http2).or(self.last_progress).map(|time| time.elapsed())
+    }
+
+    /// Bytes were read, and hyper has not decoded them yet. On HTTP/2, `blocks` says how many are in header blocks.
+    pub(crate) fn on_read(&mut self, bytes: usize, blocks: Option<BlockBytes>) {
+        let is_open = self.has_open_request();
+        if !is_open && (blocks.is_some() || self.headers_started.is_none()) {
+            self.read = 0;
         }
-        let established = self.established?;
-        let limit = |timeout: Duration| {
-            if self.drain_started.is_some() { timeout.min(DRAIN_TIMEOUT) } else { timeout }
-        };
-        let (header_timeout, idle_timeout) = (limit(args.header_timeout), limit(args.idle_timeout));
-        let last_progress = self.last_progress.max(self.drain_started).unwrap_or(established);
-        Some(match self.headers_started {
-            _ if !self.served => established + header_timeout,
-            _ if self.write_blocked => last_progress + args.response_timeout,
-            // The later of the two: with pipelining, the next request may arrive before the last response is written.
-            Some(started) => started.max(last_progress) + header_timeout,
-            _ => last_progress + idle_timeout,
-        })
+        if is_open || blocks.is_none() {
+            self.read += bytes;
+        }
+        if blocks.is_some_and(|blocks| blocks.unfinished == 0) {
+            self.headers_started = None;
+        } else if blocks.is_some() || !is_open {
+            self.headers_started.get_or_insert_with(Instant::now);
+        }
+        self.blocks = blocks.unwrap_or_default();
+    }
+
+    /// The headers of a request have arrived. Returns its ID.
+    fn on_request(&mut self, cost: usize) -> u64 {
+        let last_progress = Instant::now();
+        (self.served, self.last_progress) = (true, Some(last_progress));
+        if self.blocks.unfinished == 0 {
+            self.headers_started = None;
+        }
+        self.blocks.read = self.blocks.unfinished;
+        self.next_id += 1;
+        self.requests.push(RequestEntry { id: self.next_id, cost, has_response: false, last_progress });
+        self.next_id
+    }
+
+    /// The socket accepted bytes, or more bytes must wait.
+    pub(crate) fn on_write(&mut self, blocked: bool) {
+        self.write_blocked = blocked;
+        if !blocked && !self.http2 {
+            self.last_progress = Some(Instant::now());
+        }
+    }
+
+    pub(crate) fn current_use(&self) -> ConnectionUse {
+        match self.time_without_progress() {
+            _ if !self.served => ConnectionUse::NoRequest,
+            _ if self.is_idle() => ConnectionUse::Idle,
+            Some(time) if time >= STALL_TIMEOUT => ConnectionUse::Stalled,
+            _ => ConnectionUse::Busy,
+        }
     }
 }
 
 impl ConnectionState {
+    /// A new connection, which the port counts.
     pub(crate) fn new(port: Arc<Load>, args: ServeArgs, has_handshake: bool) -> Self {
         let opened = Instant::now();
         let established = (!has_handshake).then_some(opened);
-        Self {
-            opened,
-            args,
-            port,
-            network: OnceLock::new(),
-            waker: AtomicWaker::new(),
-            activity: Mutex::new(Activity { established, ..Activity::default() }),
-        }
+        let activity = Mutex::new(Activity { established, ..Activity::default() });
+        let (network, waker) = (OnceLock::new(), AtomicWaker::new());
+        let state = Self { opened, args, port, network, waker, activity };
+        state.update(|_| {});
+        state
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Activity> {
         self.activity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn loads(&self) -> impl Iterator<Item = &Load> {
+    /// Of the network and of the port.
+    pub(crate) fn loads(&self) -> impl Iterator<Item = &Load> {
         self.network.get().map(|network| &*network.load).into_iter().chain([&*self.port])
     }
 
-    /// The load counts the connection from now on. It has no cost before its handshake ends.
-    pub(crate) fn count_in(&self, load: &Load) {
-        load.handshakes.fetch_add(usize::from(self.is_in_handshake()), Relaxed);
+    /// Makes a change, and updates what port and network count.
+    pub(crate) fn update<T>(&self, change: impl FnOnce(&mut Activity) -> T) -> T {
+        let activity = &mut *self.lock();
+        let result = change(activity);
+        let after = match activity.closed {
+            true => PerResource::default(),
+            false => [1, usize::from(activity.established.is_none()), activity.cost()],
+        };
+        let before = mem::replace(&mut activity.counted, after);
+        if before != after {
+            self.loads().for_each(|load| load.replace(before, after));
+        }
+        result
     }
 
-    pub(crate) fn is_in_handshake(&self) -> bool {
-        self.lock().established.is_none()
+    /// How much port and network count of a resource.
+    pub(crate) fn uses(&self, resource: Resource) -> usize {
+        self.lock().counted[resource as usize]
+    }
+
+    /// Counts the connection for the network of its client, too.
+    pub(crate) fn join(&self, client: IpAddr, load: &Arc<Load>) {
+        let activity = self.lock();
+        load.replace(PerResource::default(), activity.counted);
+        let (key, subnet) = (network_of(client, 48), network_of(client, 64));
+        let _ = self.network.set(Network { key, subnet, load: load.clone() });
     }
 
     pub(crate) fn end_handshake(&self) {
-        let mut activity = self.lock();
-        if activity.established.replace(Instant::now()).is_none() && !activity.closed {
-            for load in self.loads() {
-                load.handshakes.fetch_sub(1, Relaxed);
-            }
-        }
+        self.update(|activity| activity.established = Some(Instant::now()));
     }
 
-    /// Removes the connection from what port and network count.
+    /// Removes the connection from what port and network count, and ends its task.
     pub(crate) fn close(&self) {
-        self.end_handshake();
-        let mut activity = self.lock();
-        activity.closed = true;
-        self.count(&mut activity);
+        self.update(|activity| activity.closed = true);
+        self.waker.wake();
     }
 
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Updates what port and network count.
-    fn count(&self, activity: &mut Activity) {
-        let cost = if activity.closed { 0 } else { activity.cost() };
-        let before = mem::replace(&mut activity.counted, cost);
-        if cost != before {
-            for load in self.loads() {
-                load.cost.fetch_add(cost.wrapping_sub(before), Relaxed);
-            }
-        }
+    /// Makes the connection finish its requests and close.
+    pub(crate) fn drain(&self) {
+        self.lock().drain_started.get_or_insert_with(Instant::now);
+        self.waker.wake();
     }
 
-    /// What port and network count.
-    pub(crate) fn counted_cost(&self) -> usize {
-        self.lock().counted
-    }
-
-    /// Whether the connections of the port or of the network cost too much.
-    pub(crate) fn exceeds_limit(&self) -> bool {
-        self.loads().any(Load::is_over_limit)
-    }
-
-    /// Records bytes that were read, before hyper decodes them. On HTTP/2, `blocks` says how many are in header blocks.
-    pub(crate) fn on_read(&self, bytes: usize, blocks: Option<BlockBytes>) {
-        let mut activity = self.lock();
-        let is_open = activity.has_open_request();
-        if !is_open && (blocks.is_some() || activity.headers_started.is_none()) {
-            activity.read = 0;
-        }
-        if is_open || blocks.is_none() {
-            activity.read += bytes;
-        }
-        if blocks.is_some_and(|blocks| blocks.unfinished == 0) {
-            activity.headers_started = None;
-        } else if blocks.is_some() || !is_open {
-            activity.headers_started.get_or_insert_with(Instant::now);
-        }
-        activity.blocks = blocks.unwrap_or_default();
-        self.count(&mut activity);
-    }
-
-    /// The socket accepted bytes, or more bytes must wait.
-    pub(crate) fn on_write(&self, blocked: bool) {
-        let mut activity = self.lock();
-        activity.write_blocked = blocked;
-        if !blocked && !activity.http2 {
-            activity.last_progress = Some(Instant::now());
-        }
+    pub(crate) fn is_draining(&self) -> bool {
+        let activity = self.lock();
+        activity.drain_started.is_some() && !activity.closed
     }
 
     /// The headers of a request have arrived: this many fields, with this many bytes in all.
     pub(crate) fn on_request(self: &Arc<Self>, bytes: usize, fields: usize) -> UnfinishedRequest {
-        let (mut activity, now) = (self.lock(), Instant::now());
-        (activity.served, activity.last_progress) = (true, Some(now));
-        if activity.blocks.unfinished == 0 {
-            activity.headers_started = None;
-        }
-        activity.blocks.read = activity.blocks.unfinished;
-        activity.next_id += 1;
-        let (id, cost) = (activity.next_id, bytes + fields * FIELD_COST);
-        activity.requests.push(RequestEntry { id, cost, has_response: false, last_progress: now });
-        self.count(&mut activity);
-        drop(activity);
-        UnfinishedRequest { state: self.clone(), id, is_handled: false }
+        let id = self.update(|activity| activity.on_request(bytes + fields * FIELD_COST));
+        UnfinishedRequest { state: self.clone(), id, handling: None }
     }
 
     /// Whether any connection of the port has a request that is being handled.
     pub(crate) fn port_is_handling(&self) -> bool {
-        self.port.handling.load(Relaxed) > 0
+        Arc::strong_count(&self.port.handling) > 1
     }
 
-    /// Whether there is no request, and no response bytes wait for the socket.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.lock().is_idle()
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock().current_use() == ConnectionUse::Busy
     }
 
-    /// What the connection is doing.
-    ///
-    /// On HTTP/2, each request has its own progress: that of others is none of it.
-    pub(crate) fn current_use(&self) -> ConnectionUse {
+    /// Of a network's connections, the one with the highest rank is evicted first: one without a request, otherwise the one
+    /// that has stood still for the longest, otherwise the costliest, otherwise the youngest.
+    pub(crate) fn rank(&self) -> (bool, Duration, usize, Instant) {
         let activity = self.lock();
-        let oldest = activity.requests.iter().map(|request| request.last_progress).min();
-        let last_progress = oldest.filter(|_| activity.http2).or(activity.last_progress);
-        let time = last_progress.unwrap_or(self.opened).elapsed();
-        match (activity.served, activity.is_idle()) {
-            (false, _) => ConnectionUse::NoRequest(time),
-            (true, false) if time < STALL_TIMEOUT => {
-                ConnectionUse::Busy { cost: activity.counted, opened: self.opened }
-            }
-            (true, is_idle) => ConnectionUse::Still { time, is_idle },
-        }
+        let time = activity.time_without_progress().unwrap_or_else(|| self.opened.elapsed());
+        let still_time = if activity.current_use() == ConnectionUse::Busy { Duration::ZERO } else { time };
+        (!activity.served, still_time, activity.counted[Resource::Cost as usize], self.opened)
     }
 
+    /// When the connection must be closed, if nothing happens until then. Handshakes, and requests until their response
+    /// begins, have deadlines of their own.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.lock().deadline(&self.args)
-    }
-
-    pub(crate) fn send_signal(&self, signal: ConnectionSignal) {
-        let mut activity = self.lock();
-        activity.signal = activity.signal.max(Some(signal));
-        if signal == ConnectionSignal::Drain {
-            activity.drain_started.get_or_insert_with(Instant::now);
+        let (activity, args) = (self.lock(), &self.args);
+        let responses = activity.requests.iter().filter(|request| request.has_response);
+        if !activity.requests.is_empty() {
+            return Some(responses.map(|request| request.last_progress).min()? + args.response_timeout);
         }
-        drop(activity);
-        self.waker.wake();
+        let established = activity.established?;
+        let max_time = if activity.drain_started.is_some() { DRAIN_TIMEOUT } else { Duration::MAX };
+        let (header_timeout, idle_timeout) =
+            (args.header_timeout.min(max_time), args.idle_timeout.min(max_time));
+        let last_progress = activity.last_progress.max(activity.drain_started).unwrap_or(established);
+        Some(match activity.headers_started {
+            _ if !activity.served => established + header_timeout,
+            _ if activity.write_blocked => last_progress + args.response_timeout,
+            // The later of the two: with pipelining, the next request may arrive before the last response is written.
+            Some(started) => started.max(last_progress) + header_timeout,
+            _ => last_progress + idle_timeout,
+        })
     }
 }
 
@@ -380,24 +364,21 @@ impl ConnectionState {
 pub(crate) struct UnfinishedRequest {
     state: Arc<ConnectionState>,
     id: u64,
-    /// Whether the port counts it among the requests being handled.
-    is_handled: bool,
+    /// Set while it is being handled.
+    handling: Option<Arc<()>>,
 }
 
 impl UnfinishedRequest {
     /// Begins to handle the request. Returns false if the connection must close: then the request must not be handled.
     pub(crate) fn begin(&mut self) -> bool {
-        self.is_handled = self.state.lock().signal != Some(ConnectionSignal::Abort);
-        if self.is_handled {
-            self.state.port.handling.fetch_add(1, Relaxed);
-        }
-        self.is_handled
+        self.handling = (!self.state.is_closed()).then(|| self.state.port.handling.clone());
+        self.handling.is_some()
     }
 
     /// Begins the response, with this many bytes in memory of its own. Of a response of unknown length, only
     /// [`REQUEST_COST`] counts: hyper takes little of it at a time.
     pub(crate) fn respond(&mut self, own_bytes: usize) {
-        self.end_handling();
+        self.handling = None;
         let cost = own_bytes.saturating_sub(SMALL_RESPONSE);
         self.update(|entry| (entry.cost, entry.has_response) = (cost, true));
     }
@@ -408,31 +389,25 @@ impl UnfinishedRequest {
     }
 
     fn update(&self, change: impl Fn(&mut RequestEntry)) {
-        let (mut activity, now) = (self.state.lock(), Instant::now());
-        for entry in activity.requests.iter_mut().filter(|entry| entry.id == self.id) {
-            entry.last_progress = now;
-            change(entry);
-        }
-        activity.last_progress = Some(now);
-        self.state.count(&mut activity);
-    }
-
-    fn end_handling(&mut self) {
-        if mem::take(&mut self.is_handled) {
-            self.state.port.handling.fetch_sub(1, Relaxed);
-        }
+        self.state.update(|activity| {
+            let now = Instant::now();
+            for entry in activity.requests.iter_mut().filter(|entry| entry.id == self.id) {
+                entry.last_progress = now;
+                change(entry);
+            }
+            activity.last_progress = Some(now);
+        });
     }
 }
 
 impl Drop for UnfinishedRequest {
     fn drop(&mut self) {
-        self.end_handling();
-        let mut activity = self.state.lock();
-        activity.requests.retain(|entry| entry.id != self.id);
-        // Header blocks that became no request, such as trailers, are handled by now.
-        activity.blocks.read = activity.blocks.unfinished;
-        activity.last_progress = Some(Instant::now());
-        self.state.count(&mut activity);
+        self.state.update(|activity| {
+            activity.requests.retain(|entry| entry.id != self.id);
+            // Header blocks that became no request, such as trailers, are handled by now.
+            activity.blocks.read = activity.blocks.unfinished;
+            activity.last_progress = Some(Instant::now());
+        });
     }
 }
 
@@ -443,11 +418,10 @@ mod tests {
     /// A connection of a network, opened this many seconds ago.
     fn opened_ago(seconds: u64) -> Arc<ConnectionState> {
         let opened = Instant::now() - Duration::from_secs(seconds);
-        let load = || Arc::new(Load::new(1 << 20));
+        let load = || Arc::new(Load::new([usize::MAX; 3]));
         let state = ConnectionState::new(load(), ServeArgs::default(), false);
         state.lock().established = Some(opened);
-        let address = IpAddr::from([192, 0, 2, 1]);
-        let _ = state.network.set(Network { key: address, subnet: address, load: load() });
+        state.join([192, 0, 2, 1].into(), &load());
         Arc::new(ConnectionState { opened, ..state })
     }
 
@@ -474,7 +448,7 @@ mod tests {
     #[tokio::test]
     async fn header_and_idle_timeouts_follow_the_requests_of_a_connection() {
         let state = opened_ago(4);
-        state.on_read(1, None);
+        state.update(|activity| activity.on_read(1, None));
         assert_eq!(remaining(&state), Some(6.0), "the first headers count from the end of the handshake");
         let request = state.on_request(1, 1);
         assert_eq!(remaining(&state), None, "a request is being handled");
@@ -482,14 +456,14 @@ mod tests {
         assert_eq!(remaining(&state), Some(75.0), "idle");
         state.lock().last_progress = ago(50);
         state.lock().headers_started = ago(3);
-        state.on_read(1, None);
+        state.update(|activity| activity.on_read(1, None));
         assert_eq!(remaining(&state), Some(7.0), "the next headers count from their first byte");
         state.lock().http2 = true;
-        state.on_read(17, blocks(0, 0));
+        state.update(|activity| activity.on_read(17, blocks(0, 0)));
         assert_eq!(remaining(&state), Some(25.0), "an HTTP/2 ping");
-        state.on_read(17, blocks(17, 17));
+        state.update(|activity| activity.on_read(17, blocks(17, 17)));
         assert_eq!(remaining(&state), Some(10.0), "an unfinished header block");
-        state.on_read(1, blocks(1, 0));
+        state.update(|activity| activity.on_read(1, blocks(1, 0)));
         state.lock().write_blocked = true;
         state.lock().last_progress = ago(10);
         assert_eq!(remaining(&state), Some(20.0), "the end of a response waits for the socket");
@@ -497,7 +471,7 @@ mod tests {
 
     #[tokio::test]
     async fn handshake_has_no_deadline_of_the_connection() {
-        let state = ConnectionState::new(Arc::new(Load::new(0)), ServeArgs::default(), true);
+        let state = ConnectionState::new(Arc::new(Load::new([0; 3])), ServeArgs::default(), true);
         assert_eq!(remaining(&state), None);
     }
 
@@ -516,8 +490,8 @@ mod tests {
     async fn costs_count_for_connection_network_and_port_until_released() {
         let state = opened_ago(0);
         let costs = || {
-            let counted = state.counted_cost();
-            assert!(state.loads().all(|load| load.cost() == counted));
+            let counted = state.uses(Resource::Cost);
+            assert!(state.loads().all(|load| load.used(Resource::Cost) == counted));
             counted
         };
         let few = state.on_request(100, 10);
@@ -525,8 +499,8 @@ mod tests {
         let mut many = state.on_request(9_000, 90);
         let fields = (10 + 90) * FIELD_COST;
         assert_eq!(costs(), 2 * REQUEST_COST + 9_100 + fields - FREE_COST);
-        state.on_read(10_000, None);
-        state.on_read(1 << 20, None);
+        state.update(|activity| activity.on_read(10_000, None));
+        state.update(|activity| activity.on_read(1 << 20, None));
         assert_eq!(
             costs(),
             2 * REQUEST_COST + 9_100 + fields + HTTP1_BUFFER - FREE_COST,
@@ -542,28 +516,28 @@ mod tests {
         drop(many);
         assert_eq!(costs(), 0);
         state.lock().http2 = true;
-        state.on_read(1_000, blocks(1_000, 900));
+        state.update(|activity| activity.on_read(1_000, blocks(1_000, 900)));
         assert_eq!(costs(), 1_000 * FIELD_COST - FREE_COST, "h2 may decode as many fields as bytes");
         drop(state.on_request(0, 0));
         assert_eq!(costs(), 900 * FIELD_COST - FREE_COST, "the unfinished block");
-        state.on_read(1 << 20, blocks(1 << 20, 1 << 20));
+        state.update(|activity| activity.on_read(1 << 20, blocks(1 << 20, 1 << 20)));
         assert_eq!(costs(), MAX_BLOCK_COST - FREE_COST);
         state.close();
         assert_eq!(costs(), 0, "an evicted connection counts no more");
     }
 
     #[tokio::test]
-    async fn request_of_an_aborted_connection_does_not_begin() {
+    async fn request_of_a_closed_connection_does_not_begin() {
         let state = opened_ago(0);
         let mut request = state.on_request(0, 0);
-        state.send_signal(ConnectionSignal::Abort);
+        state.close();
         assert!(!request.begin());
     }
 
     #[tokio::test]
     async fn connection_stands_still_5_s_after_its_last_progress() {
         let state = opened_ago(100);
-        let is = |name| assert_eq!(state.current_use().name(), name);
+        let is = |name| assert_eq!(state.lock().current_use().as_str(), name);
         is("no_request");
         let request = state.on_request(0, 0);
         is("busy");
@@ -583,12 +557,12 @@ mod tests {
         state.lock().http2 = true;
         let unread = respond(&state, 1);
         drop(state.on_request(0, 0));
-        assert!(state.current_use().is_busy());
+        assert_eq!(state.lock().current_use(), ConnectionUse::Busy);
         state.lock().requests[0].last_progress = ago(6).expect("a time");
         drop(state.on_request(0, 0));
-        assert!(!state.current_use().is_busy());
+        assert_ne!(state.lock().current_use(), ConnectionUse::Busy);
         unread.on_progress();
-        assert!(state.current_use().is_busy());
+        assert_eq!(state.lock().current_use(), ConnectionUse::Busy);
     }
 
     #[tokio::test]
@@ -596,15 +570,15 @@ mod tests {
         let state = opened_ago(100);
         drop(state.on_request(0, 0));
         state.lock().last_progress = ago(50);
-        state.send_signal(ConnectionSignal::Drain);
+        state.drain();
         assert_eq!(remaining(&state), Some(1.0));
     }
 
     #[test]
-    fn lower_signal_does_not_replace_a_higher_one() {
+    fn closed_connection_does_not_drain() {
         let state = opened_ago(0);
-        state.send_signal(ConnectionSignal::Abort);
-        state.send_signal(ConnectionSignal::Drain);
-        assert_eq!(state.lock().signal, Some(ConnectionSignal::Abort));
+        state.close();
+        state.drain();
+        assert!(state.is_closed() && !state.is_draining());
     }
 }

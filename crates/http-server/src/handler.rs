@@ -12,7 +12,7 @@ use poem::web::{LocalAddr, RemoteAddr};
 use poem::{Addr, Response};
 
 use crate::connection_info::{ConnectionInfo, RequestId, RequestOrigin, X_REQUEST_ID};
-use crate::connection_state::{ConnectionSignal, ConnectionState, UnfinishedRequest};
+use crate::connection_state::{ConnectionState, UnfinishedRequest};
 use crate::error::headers_too_large;
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::{host::host_name, port::Port};
@@ -33,11 +33,11 @@ pub(crate) fn handle(
     connection: &Arc<ConnectionInfo>,
     request: Request<Incoming>,
 ) -> impl Future<Output = Result<hyper::Response<ResponseBody>, Infallible>> + use<> {
-    let head = RequestHead::read(&request);
-    let mut unfinished = state.on_request(head.bytes, request.headers().len());
+    let header_bytes = header_bytes(&request);
+    let mut unfinished = state.on_request(header_bytes, request.headers().len());
     let is_evicted = port.registry.relieve(state);
-    let id = port.request_id(connection, &head);
-    let rejected = port.reject(&request, &head);
+    let id = port.request_id(connection, &request);
+    let rejected = port.reject(&request, header_bytes);
     let version = request.version();
     let origin = RequestOrigin { connection: connection.clone(), id: id.clone() };
     let (port, state) = (port.clone(), state.clone());
@@ -56,7 +56,7 @@ pub(crate) fn handle(
         // connections get that signal.
         let close = response.extensions().get::<CloseConnection>().is_some();
         match version {
-            Version::HTTP_2 if close => state.send_signal(ConnectionSignal::Drain),
+            Version::HTTP_2 if close => state.drain(),
             Version::HTTP_2 => {}
             _ if close || port.lifecycle.is_shutting_down() => {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -67,36 +67,32 @@ pub(crate) fn handle(
             response.take_body();
         }
         response.headers_mut().insert(X_REQUEST_ID, id.to_header());
-        let response = track(unfinished, response);
+        let is_shared = response.extensions().get::<SharedBody>().is_some();
+        let response: hyper::Response<BoxBody<Bytes, io::Error>> = response.into();
+        let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX >> 1);
+        unfinished.respond(if is_shared { 0 } else { length });
         port.registry.relieve(&state);
-        Ok(response)
+        let request = Arc::new(unfinished);
+        Ok(response.map(|inner| ResponseBody { inner, rest: Bytes::new(), request }))
     }
-}
-
-/// Counts a response as unsent, and wraps its body.
-fn track(mut unfinished: UnfinishedRequest, response: Response) -> hyper::Response<ResponseBody> {
-    let is_shared = response.extensions().get::<SharedBody>().is_some();
-    let response: hyper::Response<BoxBody<Bytes, io::Error>> = response.into();
-    let length = usize::try_from(response.body().size_hint().lower()).unwrap_or(usize::MAX >> 1);
-    unfinished.respond(if is_shared { 0 } else { length });
-    response.map(|inner| ResponseBody { inner, rest: Bytes::new(), request: Arc::new(unfinished) })
 }
 
 impl Port {
     /// The ID that a trusted proxy sends, otherwise a new one.
-    fn request_id(&self, connection: &ConnectionInfo, head: &RequestHead<'_>) -> RequestId {
-        let received = head.id.1.filter(|_| head.id.0 == 1).and_then(RequestId::received);
+    fn request_id(&self, connection: &ConnectionInfo, request: &Request<Incoming>) -> RequestId {
+        let mut ids = request.headers().get_all(X_REQUEST_ID).iter();
+        let received = ids.next().filter(|_| ids.next().is_none()).and_then(RequestId::received);
         let is_trusted = || !connection.client_is_unknown() && (self.trusted)(connection.client().ip());
         received.filter(|_| is_trusted()).unwrap_or_else(RequestId::generate)
     }
 
     /// The error response to a request that no endpoint should see.
-    fn reject(&self, request: &Request<Incoming>, head: &RequestHead<'_>) -> Option<Response> {
-        if head.bytes > MAX_HEADER_BYTES || request.headers().len() > MAX_HEADERS {
+    fn reject(&self, request: &Request<Incoming>, header_bytes: usize) -> Option<Response> {
+        if header_bytes > MAX_HEADER_BYTES || request.headers().len() > MAX_HEADERS {
             let (code, message) = headers_too_large();
             return Some((self.errors)(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code, &message));
         }
-        let reason = check_host(request, head.host).err()?;
+        let reason = check_host(request).err()?;
         Some((self.errors)(StatusCode::BAD_REQUEST, "bad_request", reason))
     }
 
@@ -114,42 +110,22 @@ impl Port {
     }
 }
 
-/// What the server itself needs of a request's headers, read in one pass: each lookup by name would compute a hash.
-struct RequestHead<'a> {
-    /// The size of the URL's path and query plus all header lines, each with its `": "` and line break.
-    bytes: usize,
-    /// All `Host` headers: how many there are, and the last one.
-    host: (usize, Option<&'a HeaderValue>),
-    /// All `X-Request-Id` headers.
-    id: (usize, Option<&'a HeaderValue>),
-}
-
-impl<'a> RequestHead<'a> {
-    fn read(request: &'a Request<Incoming>) -> Self {
-        let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
-        let mut head = Self { bytes: target, host: (0, None), id: (0, None) };
-        for (name, value) in request.headers() {
-            head.bytes += name.as_str().len() + value.len() + 4;
-            if *name == header::HOST {
-                head.host = (head.host.0 + 1, Some(value));
-            } else if *name == X_REQUEST_ID {
-                head.id = (head.id.0 + 1, Some(value));
-            }
-        }
-        head
-    }
+/// The size of the URL's path and query plus all header lines, each with its `": "` and line break.
+fn header_bytes(request: &Request<Incoming>) -> usize {
+    let target = request.uri().path_and_query().map_or(0, |target| target.as_str().len());
+    let lines = request.headers().iter().map(|(name, value)| name.as_str().len() + value.len() + 4);
+    target + lines.sum::<usize>()
 }
 
 /// Checks that it is clear which host a request is for: HTTP/1.1 requires one `Host` header, and no version allows two
 /// or a malformed one.
-fn check_host(
-    request: &Request<Incoming>,
-    (hosts, host): (usize, Option<&HeaderValue>),
-) -> Result<(), &'static str> {
+fn check_host(request: &Request<Incoming>) -> Result<(), &'static str> {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let (host, second) = (hosts.next(), hosts.next());
     let authority = request.uri().authority();
-    if hosts > 1 {
+    if second.is_some() {
         Err("The request has more than one Host header.")
-    } else if hosts == 0 && request.version() == Version::HTTP_11 {
+    } else if host.is_none() && request.version() == Version::HTTP_11 {
         Err("The request has no Host header.")
     } else if host.is_some_and(|host| host.to_str().ok().and_then(host_name).is_none()) {
         Err("The Host header is malformed. Send a name or an address, with or without a port.")
@@ -199,11 +175,8 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
         while self.rest.is_empty() {
             match ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => self.rest = data,
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-                },
-                end => return Poll::Ready(end),
+                Some(Ok(frame)) if frame.is_data() => self.rest = frame.into_data().unwrap_or_default(),
+                trailers_or_end => return Poll::Ready(trailers_or_end),
             }
             self.request.on_progress();
             if self.is_end_stream() {

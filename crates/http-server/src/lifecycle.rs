@@ -7,7 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::SetOnce;
 use tokio::time::{Instant, sleep_until};
 
-use crate::args::ServeArgs;
+use crate::limits::ServeArgs;
 
 /// The shutdown state of a service, shared by its parts.
 #[derive(Clone, Debug)]

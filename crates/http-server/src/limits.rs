@@ -1,7 +1,9 @@
-//! Limits on connections, headers and HTTP/2 streams.
+//! Limits on connections, headers and HTTP/2 streams, and the flags of a server.
 
 use std::time::Duration;
 
+use base::flags::parse_duration;
+use clap::builder::FalseyValueParser;
 use hyper::server::conn::{http1, http2};
 use hyper_util::rt::TokioTimer;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -10,17 +12,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 pub(crate) const MAX_HEADER_BYTES: usize = 16 * 1024;
 pub(crate) const MAX_HEADERS: usize = 100;
 
-/// File descriptors reserved for everything except this port's connections: stores, files, the admin port.
-const RESERVED_DESCRIPTORS: u64 = 32;
-
-/// Maximum handshakes in progress per port. Their buffers are larger than those of idle connections.
-const MAX_HANDSHAKES: usize = 1024;
+/// Maximum handshakes in progress per port, unless a quarter of its connections is less: their buffers are larger than
+/// those of idle connections.
+pub(crate) const MAX_HANDSHAKES: usize = 1024;
 
 /// Maximum cost of a port's connections: the bytes that they make the process hold for requests and responses.
 pub(crate) const MAX_COST: usize = 64 << 20;
-
-/// One client network may use each limit of a port divided by this.
-pub(crate) const NETWORK_SHARE: usize = 4;
 
 /// What each connection may hold without a cost: one ordinary request. So most HTTP/1 requests do not touch the counters
 /// of port and network.
@@ -44,13 +41,51 @@ pub(crate) const MAX_BLOCK_COST: usize = MAX_HEADER_LIST as usize / 33 * (1 + FI
 pub(crate) const HTTP2_WINDOW: u32 = 128 * 1024;
 pub(crate) const HTTP1_BUFFER: usize = 24 * 1024;
 
-/// Maximum bytes that an HTTP/2 connection reads before other tasks have their turn. h2 needs the most time per byte for
-/// SETTINGS that change the window of each stream.
-pub(crate) const HTTP2_TURN: usize = 4 * 1024;
+/// Flags for serving connections and for shutdown.
+#[derive(clap::Args, Debug, Clone)]
+#[command(next_help_heading = "Serving")]
+pub struct ServeArgs {
+    /// After SIGTERM, keep accepting connections for this long while /readyz reports not ready
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
+    pub drain_delay: Duration,
 
-/// Maximum handshakes of a port with this many connections.
-pub(crate) fn max_handshakes(max_connections: usize) -> usize {
-    MAX_HANDSHAKES.min(max_connections / 4).max(1)
+    /// After the drain delay, time for in-flight requests to finish
+    #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "25s")]
+    pub grace: Duration,
+
+    /// Maximum connections per port. One client network may have a quarter of them. At the limit, a new connection replaces
+    /// one of the network with the most
+    #[arg(long, env, value_name = "N", default_value_t = 10_000)]
+    pub max_connections: usize,
+
+    /// Maximum time for a client to send a request's headers, and before that for its TLS handshake; no flag.
+    #[arg(skip = Duration::from_secs(10))]
+    pub header_timeout: Duration,
+
+    /// Maximum time that a connection may be idle between requests; no flag.
+    #[arg(skip = Duration::from_secs(75))]
+    pub idle_timeout: Duration,
+
+    /// Maximum time without progress of a response; no flag.
+    #[arg(skip = Duration::from_secs(30))]
+    pub response_timeout: Duration,
+
+    /// Number of worker threads. 0 chooses it: one thread if there are one or two CPUs, one per CPU if there are more
+    #[arg(long, env, value_name = "N", default_value_t = 0)]
+    pub workers: usize,
+}
+
+base::default_from_flags!(ServeArgs);
+
+/// Flags of a port that clients reach.
+#[derive(clap::Args, Debug, Clone, Default)]
+#[command(next_help_heading = "Edge")]
+pub struct ListenerArgs {
+    /// Require a PROXY protocol header (version 1 or 2) from a trusted proxy at the start of each connection, and close
+    /// connections without one. For load balancers that forward TCP. X-Forwarded-For and similar headers are trusted if the
+    /// client in the PROXY header is a trusted proxy
+    #[arg(long, env, value_parser = FalseyValueParser::new())]
+    pub proxy_protocol: bool,
 }
 
 /// The configured number of connections, but not more than file descriptors are left for them. Raises their limit to the
@@ -59,8 +94,8 @@ pub(crate) fn max_connections(configured: usize) -> usize {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: before.maximum, maximum: before.maximum };
     let now = setrlimit(Resource::Nofile, raised).map_or(before.current, |()| before.maximum);
-    // `None` means unlimited.
-    let free = now.unwrap_or(u64::from(u32::MAX)).saturating_sub(RESERVED_DESCRIPTORS);
+    // `None` means unlimited. 32 are reserved for everything except this port's connections: stores, files, the admin port.
+    let free = now.unwrap_or(u64::from(u32::MAX)).saturating_sub(32);
     configured.clamp(1, usize::try_from(free).unwrap_or(usize::MAX).max(1))
 }
 

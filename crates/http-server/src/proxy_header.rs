@@ -48,10 +48,8 @@ pub struct ProxyHeaderTls {
 /// Why a connection has no usable header.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyHeaderError {
-    /// The first bytes are something else, such as an HTTP request or a TLS handshake.
     #[error("the connection does not begin with a PROXY header")]
     Missing,
-    /// The header violates the specification.
     #[error("the PROXY header is malformed")]
     Malformed,
     /// The header is longer than any that a load balancer has a reason to send.
@@ -60,7 +58,6 @@ pub enum ProxyHeaderError {
     /// The peer closed the connection first. Typical of health checks that only connect.
     #[error("the connection ended before the end of the PROXY header")]
     Incomplete,
-    /// The connection failed.
     #[error("the PROXY header could not be read")]
     Connection(#[from] io::Error),
 }

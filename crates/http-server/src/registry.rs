@@ -1,21 +1,16 @@
-//! Open connections of a port, by client network. Closes one to make room at a limit, and signals all at shutdown.
+//! Open connections of a port, by client network. Closes one to make room at a limit, and all at shutdown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::net::IpAddr;
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{net::IpAddr, time::Duration};
 
 use base::log_throttle::LogThrottle;
 use indexmap::IndexMap;
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
-use crate::args::ServeArgs;
-use crate::connection_state::{ConnectionSignal, ConnectionState, ConnectionUse, Load, Network, network_of};
-use crate::limits::{MAX_COST, NETWORK_SHARE, max_handshakes};
+use crate::connection_state::{ConnectionState, ConnectionUse, Load, PerResource, Resource, network_of};
+use crate::limits::{MAX_COST, MAX_HANDSHAKES, ServeArgs};
 
 /// Connections that are compared to find one to evict. If one network has a large share of them all, the sample almost
 /// certainly contains it.
@@ -24,16 +19,11 @@ const SAMPLE: usize = 64;
 /// The same for a network at its share, of whose connections few may stand still.
 const NETWORK_SAMPLE: usize = 256;
 
-/// Usage up to which a network is small: in connections or handshakes, and in cost. If even the largest network is, only
-/// idle connections are evicted.
-const SMALL_NETWORK: usize = 8;
-const SMALL_NETWORK_COST: usize = 512 * 1024;
+/// Usage up to which a network is small. If even the largest network is, only idle connections are evicted.
+const SMALL_NETWORK: PerResource<usize> = [8, 8, 512 * 1024];
 
 /// Maximum evicted connections whose tasks have not ended.
 const MAX_LINGERING: usize = 256;
-
-/// Minimum time between two log lines about limits.
-const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How to treat a new connection at a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,339 +39,276 @@ pub(crate) enum Admission {
     Always,
 }
 
-/// What there is for a new connection.
-enum Room {
-    Free,
-    /// There is room without this connection.
-    Evict(Arc<ConnectionState>),
-    Full,
-}
+/// The numbers of a port's connections.
+pub type ConnectionStats = Arc<ConnectionRegistry>;
 
-/// A resource with a limit per port and per network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Resource {
-    Connections,
-    Handshakes,
-    Cost,
-}
-
-base::names!(Resource: Connections => "connections", Handshakes => "handshakes", Cost => "cost");
-
-impl Resource {
-    /// How much of it a connection uses.
-    fn used_by(self, state: &ConnectionState) -> usize {
-        match self {
-            Self::Connections => 1,
-            Self::Handshakes => usize::from(state.is_in_handshake()),
-            Self::Cost => state.counted_cost(),
-        }
-    }
-}
-
-/// The open connections.
+/// The connections of a port.
 #[derive(Debug)]
-pub(crate) struct ConnectionRegistry {
-    /// The port's name in the log.
-    server: &'static str,
-    max_connections: usize,
-    connections: Mutex<Connections>,
+pub struct ConnectionRegistry {
+    args: ServeArgs,
     pub(crate) port: Arc<Load>,
+    connections: Mutex<Connections>,
     /// Notified when a connection closes. Only one task may wait.
     pub(crate) closed: Notify,
-    /// The number of connections that were closed at each limit.
-    closed_at: [AtomicU64; 3],
-    logs: [LogThrottle; 3],
-    random: RandomState,
 }
 
 #[derive(Debug)]
-struct Connections {
+pub(crate) struct Connections {
+    /// The port's name in the log.
+    server: &'static str,
     all: Group,
     networks: HashMap<IpAddr, Group>,
-    /// The number of evicted connections whose tasks have not ended.
+    /// The number of closed connections whose tasks have not ended.
     lingering: usize,
+    /// The number of connections that were closed at each limit.
+    closed_at: PerResource<u64>,
+    logs: PerResource<LogThrottle>,
 }
 
 /// The connections of a network, or all.
 #[derive(Debug)]
 struct Group {
-    /// By address in memory. A map with positions, so that a random one can be selected.
+    /// By `id`. A map with positions, so that a random one can be selected.
     members: IndexMap<usize, Arc<ConnectionState>>,
     load: Arc<Load>,
 }
 
+/// The address in memory.
+fn id(state: &Arc<ConnectionState>) -> usize {
+    Arc::as_ptr(state).addr()
+}
+
 impl Group {
-    fn new(load: Arc<Load>) -> Self {
-        Self { members: IndexMap::new(), load }
-    }
-
-    fn insert(&mut self, state: &Arc<ConnectionState>) {
-        self.members.insert(Arc::as_ptr(state).addr(), state.clone());
-    }
-
-    fn remove(&mut self, state: &Arc<ConnectionState>) {
-        self.members.swap_remove(&Arc::as_ptr(state).addr());
-    }
-
-    fn used(&self, resource: Resource) -> usize {
-        match resource {
-            Resource::Connections => self.members.len(),
-            Resource::Handshakes => self.load.handshakes(),
-            Resource::Cost => self.load.cost(),
-        }
-    }
-
     /// Random members, possibly repeated: this many, or all if there are no more.
-    fn sample(&self, sample: usize, random: &RandomState) -> impl Iterator<Item = &Arc<ConnectionState>> {
-        let (count, seed) = (self.members.len(), random.hash_one(Instant::now()));
-        let sample = sample.min(count);
-        let position = move |n| if sample == count { n } else { random.hash_one((seed, n)) as usize % count };
-        (0..sample).map(move |n| &self.members[position(n)])
+    fn sample(&self, sample: usize) -> impl Iterator<Item = &Arc<ConnectionState>> {
+        let (count, random) = (self.members.len(), RandomState::new());
+        let position = move |n| if sample >= count { n } else { random.hash_one(n) as usize % count };
+        (0..sample.min(count)).map(move |n| &self.members[position(n)])
+    }
+
+    /// A sample, the worst last: it is in the /64 that uses the most.
+    fn ranked(&self, resource: Resource, sample: usize) -> Vec<Arc<ConnectionState>> {
+        let subnet = |state: &ConnectionState| state.network.get().map(|network| network.subnet);
+        let mut subnets = HashMap::<_, usize>::new();
+        let mut ranked: Vec<_> = self.sample(sample).cloned().collect();
+        ranked.retain(|state| state.uses(resource) > 0);
+        ranked.iter().for_each(|state| *subnets.entry(subnet(state)).or_default() += state.uses(resource));
+        ranked.sort_by_cached_key(|state| (subnets[&subnet(state)], state.rank()));
+        ranked
+    }
+
+    /// The worst connection, unless it is busy.
+    fn worst_still(&self, resource: Resource) -> Option<Arc<ConnectionState>> {
+        self.ranked(resource, NETWORK_SAMPLE).pop().filter(|worst| !worst.is_busy())
     }
 }
 
+/// The network that uses the most, unless it is small.
+fn largest<'a>(networks: impl Iterator<Item = &'a Group>, resource: Resource) -> Option<&'a Group> {
+    let largest = networks.max_by_key(|network| network.load.used(resource));
+    largest.filter(|largest| largest.load.used(resource) > SMALL_NETWORK[resource as usize])
+}
+
 impl ConnectionRegistry {
-    pub(crate) fn new(server: &'static str, max_connections: usize) -> Self {
-        let port = Arc::new(Load::new(MAX_COST));
-        let all = Group::new(port.clone());
-        Self {
+    pub(crate) fn new(server: &'static str, args: ServeArgs) -> Self {
+        let handshakes = MAX_HANDSHAKES.min(args.max_connections / 4).max(1);
+        let port = Arc::new(Load::new([args.max_connections, handshakes, MAX_COST]));
+        let connections = Connections {
             server,
-            max_connections,
-            connections: Mutex::new(Connections { all, networks: HashMap::new(), lingering: 0 }),
-            port,
-            closed: Notify::new(),
-            closed_at: Default::default(),
-            logs: [(); 3].map(|()| LogThrottle::every(LOG_INTERVAL)),
-            random: RandomState::new(),
-        }
+            all: Group { members: IndexMap::new(), load: port.clone() },
+            networks: HashMap::new(),
+            lingering: 0,
+            closed_at: PerResource::default(),
+            logs: PerResource::default().map(|()| LogThrottle::every(Duration::from_secs(60))),
+        };
+        Self { args, port, connections: Mutex::new(connections), closed: Notify::new() }
+    }
+
+    /// How many connections are open, by state.
+    pub fn open(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let uses =
+            self.lock().all.members.values().map(|state| state.lock().current_use()).collect::<Vec<_>>();
+        let count = move |name: &ConnectionUse| uses.iter().filter(|current| *current == name).count() as u64;
+        ConnectionUse::ALL.iter().map(move |current| (current.as_str(), count(current)))
+    }
+
+    /// How many connections were closed at each limit, to make room or because there was none.
+    pub fn closed_at_limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Resource::ALL.iter().map(|resource| resource.as_str()).zip(self.lock().closed_at)
     }
 
     /// Adds a connection, if there is room. Dropping the registration removes it. `client` is not known before a
     /// PROXY header, and trusted proxies have none.
-    pub(crate) fn open(
+    pub(crate) fn admit(
         self: &Arc<Self>,
-        args: &ServeArgs,
-        has_handshake: bool,
         client: Option<IpAddr>,
+        has_handshake: bool,
         admission: Admission,
     ) -> Option<Registration> {
         let mut connections = self.lock();
-        if !self.make_room(&mut connections, has_handshake, client, admission) {
+        if !connections.make_room(client, has_handshake, admission) {
             return None;
         }
-        let state = Arc::new(ConnectionState::new(self.port.clone(), args.clone(), has_handshake));
-        connections.all.insert(&state);
-        state.count_in(&self.port);
+        let state = Arc::new(ConnectionState::new(self.port.clone(), self.args.clone(), has_handshake));
+        connections.all.members.insert(id(&state), state.clone());
         connections.join_network(&state, client);
         Some(Registration { registry: self.clone(), state })
-    }
-
-    /// Makes room for a new connection, if necessary by evicting others. Returns whether there is room.
-    fn make_room(
-        &self,
-        connections: &mut Connections,
-        has_handshake: bool,
-        client: Option<IpAddr>,
-        admission: Admission,
-    ) -> bool {
-        if admission == Admission::Always {
-            return true;
-        }
-        let handshakes = has_handshake.then_some(Resource::Handshakes);
-        let mut victims = Vec::new();
-        for resource in [Resource::Connections].into_iter().chain(handshakes) {
-            match self.find_room(connections, resource, client, admission) {
-                Room::Free => {}
-                Room::Evict(victim) => victims.push((victim, resource)),
-                Room::Full => {
-                    self.report(resource);
-                    return false;
-                }
-            }
-        }
-        victims.iter().for_each(|(victim, resource)| self.evict(connections, victim, *resource));
-        true
-    }
-
-    fn find_room(
-        &self,
-        connections: &Connections,
-        resource: Resource,
-        client: Option<IpAddr>,
-        admission: Admission,
-    ) -> Room {
-        let limit = match resource {
-            Resource::Handshakes => max_handshakes(self.max_connections),
-            _ => self.max_connections,
-        };
-        let share = (limit / NETWORK_SHARE).max(1);
-        let network = client.and_then(|client| connections.networks.get(&network_of(client, 48)));
-        let victim = match network.filter(|network| network.used(resource) >= share) {
-            Some(_) if admission == Admission::Flooded => None,
-            Some(network) => self.worst_still(network, resource),
-            None if admission == Admission::Counted || connections.all.used(resource) < limit => {
-                return Room::Free;
-            }
-            None => self.worst_of_largest(connections, resource),
-        };
-        let victim = victim.filter(|_| connections.lingering < MAX_LINGERING);
-        victim.map_or(Room::Full, |victim| Room::Evict(victim.clone()))
-    }
-
-    /// The worst connection of the largest network. If that is small, an idle one of any network.
-    fn worst_of_largest<'c>(
-        &self,
-        connections: &'c Connections,
-        resource: Resource,
-    ) -> Option<&'c Arc<ConnectionState>> {
-        let sample: Vec<_> = connections.all.sample(SAMPLE, &self.random).collect();
-        let networks = sample.iter().filter_map(|state| connections.networks.get(&state.network.get()?.key));
-        match networks.max_by_key(|network| network.used(resource)) {
-            Some(largest) if largest.used(resource) > SMALL_NETWORK => {
-                self.ranked(largest, resource, SAMPLE).pop()
-            }
-            _ => {
-                let idle = sample.into_iter().filter(|state| state.current_use().is_idle());
-                let part = idle.filter(|state| resource.used_by(state) > 0);
-                part.max_by_key(|state| state.current_use())
-            }
-        }
-    }
-
-    /// The worst connection of a network, unless it is busy.
-    fn worst_still<'c>(&self, network: &'c Group, resource: Resource) -> Option<&'c Arc<ConnectionState>> {
-        self.ranked(network, resource, NETWORK_SAMPLE).pop().filter(|worst| !worst.current_use().is_busy())
-    }
-
-    /// A sample of a network, the worst last: it is in the /64 that uses the most.
-    fn ranked<'c>(
-        &self,
-        network: &'c Group,
-        resource: Resource,
-        sample: usize,
-    ) -> Vec<&'c Arc<ConnectionState>> {
-        let subnet = |state: &ConnectionState| state.network.get().map(|network| network.subnet);
-        let (mut subnets, mut ranked) = (HashMap::<_, usize>::new(), Vec::new());
-        for state in network.sample(sample, &self.random) {
-            let used = resource.used_by(state);
-            if used > 0 {
-                *subnets.entry(subnet(state)).or_default() += used;
-                ranked.push(state);
-            }
-        }
-        ranked.sort_by_cached_key(|state| (subnets[&subnet(state)], state.current_use()));
-        ranked
     }
 
     /// Closes connections while those of the network of `newcomer`, which has just added to its cost, or of the port cost too
     /// much. Returns whether `newcomer` is among them.
     pub(crate) fn relieve(&self, newcomer: &Arc<ConnectionState>) -> bool {
-        if !newcomer.exceeds_limit() {
-            return false;
+        let is_over_limit = newcomer.loads().any(Load::costs_too_much);
+        if is_over_limit {
+            self.lock().relieve(newcomer);
         }
-        let mut connections = self.lock();
-        let network = newcomer.network.get().filter(|_| newcomer.counted_cost() > 0);
-        while let Some(network) = network.filter(|network| network.load.is_over_limit())
-            && !newcomer.is_closed()
-        {
-            let group = connections.networks.get(&network.key);
-            let still = group.and_then(|group| self.worst_still(group, Resource::Cost));
-            let victim = still.unwrap_or(newcomer).clone();
-            self.evict(&mut connections, &victim, Resource::Cost);
-        }
-        if self.port.is_over_limit() {
-            self.relieve_port(&mut connections, network.map(|_| newcomer));
-        }
-        newcomer.is_closed()
+        is_over_limit && newcomer.is_closed()
     }
 
-    /// Closes connections of the network that costs the most, the worst first, until an eighth of the limit is free: so this
-    /// scan is rare. All networks are compared, not a sample, because a few connections can cost as much as all others.
-    fn relieve_port(&self, connections: &mut Connections, newcomer: Option<&Arc<ConnectionState>>) {
-        while !self.port.is_relieved() {
-            let largest = connections.networks.values().max_by_key(|network| network.used(Resource::Cost));
-            let largest = largest.filter(|network| network.used(Resource::Cost) > SMALL_NETWORK_COST);
-            let Some(largest) = largest else {
-                newcomer.into_iter().for_each(|newcomer| self.evict(connections, newcomer, Resource::Cost));
-                return;
-            };
-            let (load, half) = (largest.load.clone(), largest.used(Resource::Cost) / 2);
-            let mut ranked: Vec<_> =
-                self.ranked(largest, Resource::Cost, usize::MAX).into_iter().cloned().collect();
-            while load.cost() > half
-                && !self.port.is_relieved()
-                && let Some(victim) = ranked.pop()
-            {
-                self.evict(connections, &victim, Resource::Cost);
-            }
+    /// Waits until all connections are closed and their tasks have ended.
+    pub(crate) async fn all_closed(&self) {
+        while !self.is_empty() {
+            self.closed.notified().await;
         }
     }
 
-    /// Closes a connection, because the process has no file descriptor for another one.
-    pub(crate) fn free_descriptor(&self) {
-        let mut connections = self.lock();
-        if let Some(victim) = self.worst_of_largest(&connections, Resource::Connections).cloned() {
-            self.evict(&mut connections, &victim, Resource::Connections);
-        }
-    }
-
-    /// Removes a connection from all counts and aborts its task.
-    fn evict(&self, connections: &mut Connections, state: &Arc<ConnectionState>, resource: Resource) {
-        if !state.is_closed() {
-            connections.remove(state);
-            connections.lingering += 1;
-            state.send_signal(ConnectionSignal::Abort);
-            self.report(resource);
-        }
-    }
-
-    /// Counts a connection that is closed at a limit, and logs it now and then.
-    fn report(&self, resource: Resource) {
-        self.closed_at[resource as usize].fetch_add(1, Relaxed);
-        if let Some(connections) = self.logs[resource as usize].allow() {
-            let (server, limit) = (self.server, resource.as_str());
-            tracing::warn!(
-                server,
-                limit,
-                connections,
-                "connections closed: the port or a client network is at a limit"
-            );
-        }
-    }
-
-    pub(crate) fn signal_all(&self, signal: ConnectionSignal) {
-        self.lock().all.members.values().for_each(|state| state.send_signal(signal));
-    }
-
-    /// Whether all connections are closed and their tasks have ended.
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         let connections = self.lock();
         connections.all.members.is_empty() && connections.lingering == 0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Connections> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Connections> {
         self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Connections {
+    /// Makes room for a new connection, if necessary by evicting others. Returns whether there is room.
+    fn make_room(&mut self, client: Option<IpAddr>, has_handshake: bool, admission: Admission) -> bool {
+        let network = client.and_then(|client| self.networks.get(&network_of(client, 48)));
+        let handshakes = has_handshake.then_some(Resource::Handshakes);
+        let mut victims = Vec::new();
+        for resource in [Resource::Connections].into_iter().chain(handshakes) {
+            let victim = match network.filter(|network| !network.load.has_room(resource, 1)) {
+                _ if admission == Admission::Always => continue,
+                Some(_) if admission == Admission::Flooded => None,
+                Some(network) => network.worst_still(resource),
+                None if admission == Admission::Counted || self.all.load.has_room(resource, 1) => continue,
+                None => self.worst_of_largest(resource),
+            };
+            let Some(victim) = victim.filter(|_| self.lingering < MAX_LINGERING) else {
+                self.report(resource);
+                return false;
+            };
+            victims.push((victim, resource));
+        }
+        victims.iter().for_each(|(victim, resource)| self.evict(victim, *resource));
+        true
+    }
+
+    /// The worst connection of the largest network. If that is small, an idle one of any network.
+    fn worst_of_largest(&self, resource: Resource) -> Option<Arc<ConnectionState>> {
+        let sample: Vec<_> = self.all.sample(SAMPLE).collect();
+        let networks = sample.iter().filter_map(|state| self.networks.get(&state.network.get()?.key));
+        if let Some(largest) = largest(networks, resource) {
+            return largest.ranked(resource, SAMPLE).pop();
+        }
+        let idle = sample.into_iter().filter(|state| state.lock().is_idle() && state.uses(resource) > 0);
+        idle.max_by_key(|state| state.rank()).cloned()
+    }
+
+    fn relieve(&mut self, newcomer: &Arc<ConnectionState>) {
+        let network = newcomer.network.get().filter(|_| newcomer.uses(Resource::Cost) > 0);
+        if let Some(network) = network {
+            let group = self.networks.get(&network.key);
+            let ranked = group.map(|group| group.ranked(Resource::Cost, NETWORK_SAMPLE)).unwrap_or_default();
+            self.evict_worst(ranked, |worst| network.load.costs_too_much() && !worst.is_busy());
+            if network.load.costs_too_much() {
+                self.evict(newcomer, Resource::Cost);
+            }
+        }
+        if self.all.load.costs_too_much() {
+            self.relieve_port(network.map(|_| newcomer));
+        }
+    }
+
+    /// Closes connections of the network that costs the most, the worst first, until an eighth of the limit is free: so this
+    /// scan is rare. All networks are compared, not a sample, because a few connections can cost as much as all others.
+    fn relieve_port(&mut self, newcomer: Option<&Arc<ConnectionState>>) {
+        let port = self.all.load.clone();
+        let is_relieved = || port.has_room(Resource::Cost, MAX_COST / 8);
+        while !is_relieved() {
+            let Some(largest) = largest(self.networks.values(), Resource::Cost) else {
+                newcomer.into_iter().for_each(|newcomer| self.evict(newcomer, Resource::Cost));
+                return;
+            };
+            let (load, half) = (largest.load.clone(), largest.load.used(Resource::Cost) / 2);
+            let ranked = largest.ranked(Resource::Cost, usize::MAX);
+            self.evict_worst(ranked, |_| load.used(Resource::Cost) > half && !is_relieved());
+        }
+    }
+
+    /// Evicts connections, the last first, while they are due.
+    fn evict_worst(&mut self, ranked: Vec<Arc<ConnectionState>>, is_due: impl Fn(&ConnectionState) -> bool) {
+        for worst in ranked.iter().rev().take_while(|worst| is_due(worst)) {
+            self.evict(worst, Resource::Cost);
+        }
+    }
+
+    /// Closes a connection, because the process has no file descriptor for another one.
+    pub(crate) fn free_descriptor(&mut self) {
+        if let Some(victim) = self.worst_of_largest(Resource::Connections) {
+            self.evict(&victim, Resource::Connections);
+        }
+    }
+
+    /// Makes all connections finish their requests and close.
+    pub(crate) fn drain_all(&self) {
+        self.all.members.values().for_each(|state| state.drain());
+    }
+
+    pub(crate) fn close_all(&mut self) {
+        while let Some((_, state)) = self.all.members.pop() {
+            self.remove(&state);
+            self.lingering += 1;
+        }
+    }
+
+    /// Removes a connection from all counts and ends its task.
+    fn evict(&mut self, state: &Arc<ConnectionState>, resource: Resource) {
+        if !state.is_closed() {
+            self.remove(state);
+            self.lingering += 1;
+            self.report(resource);
+        }
+    }
+
+    /// Counts a connection that is closed at a limit, and logs it now and then.
+    fn report(&mut self, resource: Resource) {
+        self.closed_at[resource as usize] += 1;
+        if let Some(connections) = self.logs[resource as usize].allow() {
+            let (server, limit) = (self.server, resource.as_str());
+            let message = "connections closed: the port or a client network is at a limit";
+            tracing::warn!(server, limit, connections, "{message}");
+        }
+    }
+
     /// Counts a connection for the network of its client.
     fn join_network(&mut self, state: &Arc<ConnectionState>, client: Option<IpAddr>) {
         let Some(client) = client else { return };
-        let (key, subnet) = (network_of(client, 48), network_of(client, 64));
-        let new = || Group::new(Arc::new(Load::new(MAX_COST / NETWORK_SHARE)));
-        let network = self.networks.entry(key).or_insert_with(new);
-        network.insert(state);
-        state.count_in(&network.load);
-        let _ = state.network.set(Network { key, subnet, load: network.load.clone() });
+        let new = || Group { members: IndexMap::new(), load: Arc::new(self.all.load.of_network()) };
+        let network = self.networks.entry(network_of(client, 48)).or_insert_with(new);
+        network.members.insert(id(state), state.clone());
+        state.join(client, &network.load);
     }
 
+    /// Closes a connection, if it is open, and removes it.
     fn remove(&mut self, state: &Arc<ConnectionState>) {
         state.close();
-        self.all.remove(state);
+        self.all.members.swap_remove(&id(state));
         let Some(network) = state.network.get() else { return };
         if let Some(group) = self.networks.get_mut(&network.key) {
-            group.remove(state);
+            group.members.swap_remove(&id(state));
             if group.members.is_empty() {
                 self.networks.remove(&network.key);
             }
@@ -392,7 +319,7 @@ impl Connections {
 /// Keeps a connection in the registry until dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
-    pub(crate) registry: Arc<ConnectionRegistry>,
+    registry: Arc<ConnectionRegistry>,
     pub(crate) state: Arc<ConnectionState>,
 }
 
@@ -400,7 +327,7 @@ impl Registration {
     /// The PROXY header names the client. Returns whether its network has room for the connection.
     pub(crate) fn set_client(&self, client: IpAddr) -> bool {
         let mut connections = self.registry.lock();
-        let has_room = self.registry.make_room(&mut connections, true, Some(client), Admission::Counted);
+        let has_room = connections.make_room(Some(client), true, Admission::Counted);
         if has_room && !self.state.is_closed() {
             connections.join_network(&self.state, Some(client));
         }
@@ -411,35 +338,12 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut connections = self.registry.lock();
-        if self.state.is_closed() {
-            connections.lingering -= 1;
-        } else {
-            connections.remove(&self.state);
+        match self.state.is_closed() {
+            true => connections.lingering -= 1,
+            false => connections.remove(&self.state),
         }
         drop(connections);
         self.registry.closed.notify_one();
-    }
-}
-
-/// The numbers of a port's connections.
-#[derive(Clone, Debug)]
-pub struct ConnectionStats(pub(crate) Arc<ConnectionRegistry>);
-
-impl ConnectionStats {
-    /// How many connections are open, by state.
-    pub fn open(&self) -> BTreeMap<&'static str, u64> {
-        let mut counts = BTreeMap::from(ConnectionUse::NAMES.map(|name| (name, 0)));
-        for state in self.0.lock().all.members.values() {
-            *counts.entry(state.current_use().name()).or_default() += 1;
-        }
-        counts
-    }
-
-    /// How many connections were closed at each limit, to make room or because there was none.
-    pub fn closed_at_limits(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        Resource::ALL
-            .iter()
-            .map(|resource| (resource.as_str(), self.0.closed_at[*resource as usize].load(Relaxed)))
     }
 }
 
@@ -466,12 +370,12 @@ mod tests {
     }
 
     fn port(max_connections: usize) -> Arc<ConnectionRegistry> {
-        Arc::new(ConnectionRegistry::new("test", max_connections))
+        Arc::new(ConnectionRegistry::new("test", ServeArgs { max_connections, ..ServeArgs::default() }))
     }
 
     fn try_open(registry: &Arc<ConnectionRegistry>, address: &str, has_handshake: bool) -> Option<Client> {
         let client = (!address.is_empty()).then(|| address.parse().expect("an address"));
-        let registration = registry.open(&ServeArgs::default(), has_handshake, client, Admission::Normal)?;
+        let registration = registry.admit(client, has_handshake, Admission::Normal)?;
         Some(Client { registration, request: None })
     }
 
@@ -514,9 +418,7 @@ mod tests {
     async fn during_a_flood_a_network_at_a_quarter_evicts_nothing() {
         let registry = port(4);
         let own = idle(&registry, "192.0.2.1");
-        let open = |address: [u8; 4]| {
-            registry.open(&ServeArgs::default(), false, Some(address.into()), Admission::Flooded)
-        };
+        let open = |address: [u8; 4]| registry.admit(Some(address.into()), false, Admission::Flooded);
         assert!(open([192, 0, 2, 1]).is_none() && !own.is_evicted());
         assert!(open([192, 0, 2, 2]).is_some());
     }
@@ -572,10 +474,10 @@ mod tests {
         let honest = open("192.0.2.2");
         let flood: Vec<_> = (0..20).map(|_| open("192.0.2.1")).collect();
         assert_eq!((evicted(&flood), honest.is_evicted()), (12, false), "a quarter of 32 handshakes");
-        assert_eq!(registry.port.handshakes(), 9);
+        assert_eq!(registry.port.used(Resource::Handshakes), 9);
         honest.state().end_handshake();
         drop(flood);
-        assert_eq!(registry.port.handshakes(), 0);
+        assert_eq!(registry.port.used(Resource::Handshakes), 0);
     }
 
     #[tokio::test]
@@ -595,13 +497,16 @@ mod tests {
     async fn cost_above_a_quarter_closes_its_own_stalled_connection_or_the_newcomer() {
         let registry = port(100);
         let first = busy(&registry, "192.0.2.1", MAX_COST / 4);
-        assert!(!first.state().exceeds_limit());
+        assert!(!first.state().loads().any(Load::costs_too_much));
         let second = busy(&registry, "192.0.2.1", 2 * FREE_COST);
         let other = busy(&registry, "192.0.2.2", MAX_COST / 4);
-        assert!(second.state().exceeds_limit());
+        assert!(second.state().loads().any(Load::costs_too_much));
         assert!(registry.relieve(second.state()));
         assert!(second.is_evicted() && !first.is_evicted() && !other.is_evicted());
-        assert_eq!(registry.port.cost(), first.state().counted_cost() + other.state().counted_cost());
+        assert_eq!(
+            registry.port.used(Resource::Cost),
+            first.state().uses(Resource::Cost) + other.state().uses(Resource::Cost)
+        );
     }
 
     #[tokio::test]
@@ -615,7 +520,7 @@ mod tests {
         assert!(!registry.relieve(newcomer.state()));
         assert!(costliest.is_evicted() && !newcomer.is_evicted());
         assert_eq!((evicted(&large), evicted(&small)), (2, 0), "until an eighth is free");
-        assert!(registry.port.is_relieved());
+        assert!(registry.port.has_room(Resource::Cost, MAX_COST / 8));
     }
 
     #[tokio::test]
@@ -636,6 +541,6 @@ mod tests {
         drop(clients);
         let connections = registry.lock();
         assert!(connections.all.members.is_empty() && connections.networks.is_empty());
-        assert_eq!((registry.port.cost(), registry.port.handshakes()), (0, 0));
+        assert_eq!((registry.port.used(Resource::Cost), registry.port.used(Resource::Handshakes)), (0, 0));
     }
 }

@@ -6,8 +6,9 @@ use std::{io, path::PathBuf, sync::Arc};
 use anyhow::ensure;
 use futures_util::future::OptionFuture;
 use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, crypto::ring, server::Acceptor};
-use tokio::{io::AsyncWriteExt, net::TcpStream};
-use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor, server::TlsStream};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 
 use crate::certificates::{self, Certificates, ManagedCertificate};
 
@@ -85,18 +86,19 @@ impl Tls {
     }
 
     /// Does the TLS handshake. `None` if it was a CA's validation of a host name, which then is complete.
-    pub(crate) async fn accept(&self, socket: TcpStream) -> io::Result<Option<TlsStream<TcpStream>>> {
-        let config = self.config.clone();
-        let managed = self.certificates.managed.as_ref();
-        let Some(managed) = managed.filter(|managed| !managed.challenges.borrow().is_empty()) else {
-            return TlsAcceptor::from(config).accept(socket).await.map(Some);
-        };
+    pub(crate) async fn accept(&self, socket: TcpStream) -> io::Result<Option<(Box<dyn Socket>, TlsInfo)>> {
         let hello = LazyConfigAcceptor::new(Acceptor::default(), socket).await?;
-        let Some(challenge) = managed.challenge(&hello.client_hello()) else {
-            return hello.into_stream(config).await.map(Some);
-        };
-        hello.into_stream(challenge).await?.shutdown().await?;
-        Ok(None)
+        let managed = self.certificates.managed.as_ref();
+        if let Some(challenge) = managed.and_then(|managed| managed.challenge(&hello.client_hello())) {
+            hello.into_stream(challenge).await?.shutdown().await?;
+            return Ok(None);
+        }
+        let mut stream = hello.into_stream(self.config.clone()).await?;
+        let session = stream.get_mut().1;
+        // For a client that does not read. These bytes do not count as unsent.
+        session.set_buffer_limit(Some(16 * 1024));
+        let info = TlsInfo::of(session);
+        Ok(Some((Box::new(stream), info)))
     }
 
     /// The name of each certificate in use, and when it expires.
@@ -156,6 +158,34 @@ fn iana_name(suite: CipherSuite) -> Option<&'static str> {
         CipherSuite::TLS13_AES_256_GCM_SHA384 => Some("TLS_AES_256_GCM_SHA384"),
         CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => Some("TLS_CHACHA20_POLY1305_SHA256"),
         other => other.as_str(),
+    }
+}
+
+/// A connection's socket, with or without TLS.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Whether TLS has negotiated HTTP/2 (ALPN). `None` if it has negotiated nothing.
+    fn negotiated_http2(&self) -> Option<bool> {
+        None
+    }
+
+    /// Ends a TLS session before the socket is closed, as far as that is possible without waiting. Otherwise the client
+    /// can't distinguish the end from an attack that cuts the connection, and many report an error.
+    fn end_session(&mut self) {}
+}
+
+impl Socket for TcpStream {}
+
+impl Socket for TlsStream<TcpStream> {
+    fn negotiated_http2(&self) -> Option<bool> {
+        self.get_ref().1.alpn_protocol().map(|protocol| protocol == b"h2")
+    }
+
+    fn end_session(&mut self) {
+        let (socket, session) = self.get_mut();
+        session.send_close_notify();
+        let mut close = Vec::new();
+        // Fails if the socket is full or the client has closed it.
+        let _ = session.write_tls(&mut close).and_then(|_| socket.try_write(&close));
     }
 }
 

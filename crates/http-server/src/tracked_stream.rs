@@ -5,37 +5,35 @@ use std::mem;
 use std::task::{Context, Poll, ready};
 use std::{pin::Pin, sync::Arc};
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::coop;
 
-use crate::error::{ErrorResponder, replace_bare_error};
 use crate::header_blocks::{HeaderBlocks, PREFACE};
-use crate::registry::{ConnectionRegistry, Registration};
-use crate::{connection_info::ConnectionInfo, connection_state::ConnectionState, limits, socket::Socket};
+use crate::{connection_info::ConnectionInfo, connection_state::ConnectionState, error::replace_bare_error};
+use crate::{port::Port, tls::Socket};
 
 /// After a replaced error: maximum bytes to read and drop before the socket is closed. Closing a socket with unread bytes
 /// resets the connection, and the client may lose the response.
 const LINGER_BYTES: usize = 1 << 20;
 
-/// Bytes of HTTP/2 input per unit of tokio's budget, which has 128 units per turn of a task.
-const PART: usize = limits::HTTP2_TURN / 128;
+/// Bytes of HTTP/2 input per unit of tokio's budget. A turn of a task has 128 units, so it reads at most 4 KiB before other
+/// tasks have theirs. h2 needs the most time per byte for SETTINGS that change the window of each stream.
+const PART: usize = 32;
 
 /// A socket and the state of its connection.
 pub(crate) struct TrackedStream {
     socket: Box<dyn Socket>,
     info: Arc<ConnectionInfo>,
     state: Arc<ConnectionState>,
-    registry: Arc<ConnectionRegistry>,
-    errors: ErrorResponder,
+    port: Arc<Port>,
     /// What an HTTP/2 client has sent.
     header_blocks: Option<HeaderBlocks>,
     /// Bytes that `detect_http2` has read and hyper has not.
     first_bytes: Bytes,
     /// How many bytes to read and drop before closing.
     linger: usize,
-    is_shut_down: bool,
     /// Whether a response waits for other tasks before it is written.
     ///
     /// Requests that were charged together continue together. Without waiting, the thread alternates between creating and
@@ -50,19 +48,17 @@ impl TrackedStream {
     pub(crate) fn new(
         socket: Box<dyn Socket>,
         info: &Arc<ConnectionInfo>,
-        registration: &Registration,
-        errors: ErrorResponder,
+        state: &Arc<ConnectionState>,
+        port: &Arc<Port>,
     ) -> Self {
         Self {
             socket,
             info: info.clone(),
-            state: registration.state.clone(),
-            registry: registration.registry.clone(),
-            errors,
+            state: state.clone(),
+            port: port.clone(),
             header_blocks: None,
             first_bytes: Bytes::new(),
             linger: 0,
-            is_shut_down: false,
             defers_writes: Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread,
             has_deferred: false,
         }
@@ -84,11 +80,8 @@ impl TrackedStream {
 
     /// Writes to the socket and records whether it accepted anything.
     fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let result = match slices {
-            [slice] => Pin::new(&mut self.socket).poll_write(cx, slice),
-            slices => Pin::new(&mut self.socket).poll_write_vectored(cx, slices),
-        };
-        self.state.on_write(result.is_pending());
+        let result = Pin::new(&mut self.socket).poll_write_vectored(cx, slices);
+        self.state.lock().on_write(result.is_pending());
         result
     }
 
@@ -96,51 +89,35 @@ impl TrackedStream {
     /// of it is decoded.
     fn on_read(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
         let blocks = self.header_blocks.as_mut().map(|blocks| blocks.read(bytes));
-        self.state.on_read(bytes.len(), blocks);
+        self.state.update(|activity| activity.on_read(bytes.len(), blocks));
         // tokio counts one unit per read, whatever its size: 128 large reads can keep h2 busy for a second.
         let parts = if blocks.is_some() { bytes.len() / PART } else { 0 };
         for _ in 0..parts {
-            if let Poll::Ready(part) = coop::poll_proceed(cx) {
-                part.made_progress();
-            }
+            let _ = coop::poll_proceed(cx).map(|part| part.made_progress());
         }
-        match self.registry.relieve(&self.state) {
+        match self.port.registry.relieve(&self.state) {
             true => Err(io::ErrorKind::ConnectionAborted.into()),
             false => Ok(()),
         }
-    }
-
-    /// Reads and drops what the client is still sending. The header timeout ends it.
-    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut bytes = [0; 4096];
-        while self.linger > 0 {
-            let mut buf = ReadBuf::new(&mut bytes);
-            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf))?;
-            self.linger =
-                if buf.filled().is_empty() { 0 } else { self.linger.saturating_sub(buf.filled().len()) };
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
 /// Reads up to 24 bytes. Stops earlier if they can't be HTTP/2's preface, or at the end of the stream.
 async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
-    let mut bytes = [0; PREFACE.len()];
-    let mut len = 0;
-    while len < bytes.len() && PREFACE.starts_with(&bytes[..len]) {
-        match stream.read(&mut bytes[len..]).await? {
-            0 => break,
-            read => len += read,
+    let mut bytes = BytesMut::with_capacity(PREFACE.len()).limit(PREFACE.len());
+    while bytes.has_remaining_mut() && PREFACE.starts_with(bytes.get_ref()) {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            break;
         }
     }
-    Ok(Bytes::copy_from_slice(&bytes[..len]))
+    Ok(bytes.into_inner().freeze())
 }
 
 impl Drop for TrackedStream {
     fn drop(&mut self) {
         // hyper shuts down neither a connection without a request nor one that is evicted. A response that is cut off must
         // not look complete.
-        if !self.is_shut_down && self.state.is_idle() {
+        if self.state.lock().is_idle() {
             self.socket.end_session();
         }
         self.info.forget_socket();
@@ -181,12 +158,12 @@ impl AsyncWrite for TrackedStream {
         if self.defers_writes && !mem::replace(&mut self.has_deferred, true) && self.state.port_is_handling()
         {
             // hyper may have dropped the response already, and an idle connection can be evicted.
-            self.state.on_write(true);
+            self.state.lock().on_write(true);
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
-        let replacement = replace_bare_error(first, &self.errors);
+        let replacement = replace_bare_error(first, &self.port.errors);
         // hyper writes it after all other responses.
         let Some(replacement) = replacement.filter(|_| !self.state.lock().has_unsent_response()) else {
             return self.write(cx, slices);
@@ -208,11 +185,18 @@ impl AsyncWrite for TrackedStream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.is_shut_down {
-            ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
-            self.is_shut_down = true;
+        ready!(Pin::new(&mut self.socket).poll_shutdown(cx))?;
+        // Reads and drops what the client is still sending. The header timeout ends it.
+        while self.linger > 0 {
+            let mut bytes = [0; 4096];
+            let mut buf = ReadBuf::new(&mut bytes);
+            ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buf))?;
+            if buf.filled().is_empty() {
+                break;
+            }
+            self.linger = self.linger.saturating_sub(buf.filled().len());
         }
-        self.poll_linger(cx)
+        Poll::Ready(Ok(()))
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -231,7 +215,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::{args::ServeArgs, connection_state::UnfinishedRequest, registry::Admission};
+    use crate::{connection_state::UnfinishedRequest, limits::ServeArgs};
 
     /// What `read_preface` reads from a client that sends `bytes` one at a time, then closes.
     async fn read_preface_of(bytes: &[u8]) -> Bytes {
@@ -245,16 +229,18 @@ mod tests {
     }
 
     /// A client and its connection to a port.
-    async fn connect(registry: &Arc<ConnectionRegistry>) -> (TcpStream, TrackedStream) {
+    async fn connect(port: &Arc<Port>) -> (TcpStream, TrackedStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
         let client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
         let (socket, peer) = listener.accept().await.expect("accept");
         socket.writable().await.expect("writable");
         let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
-        let registration =
-            registry.open(&ServeArgs::default(), false, None, Admission::Always).expect("always");
-        let errors: ErrorResponder = Arc::new(|_, _, _| poem::Response::default());
-        (client, TrackedStream::new(Box::new(socket), &info, &registration, errors))
+        (client, TrackedStream::new(Box::new(socket), &info, &state(port), port))
+    }
+
+    /// The state of a connection.
+    fn state(port: &Port) -> Arc<ConnectionState> {
+        Arc::new(ConnectionState::new(port.registry.port.clone(), ServeArgs::default(), false))
     }
 
     /// Writes a response. Returns whether the first poll does it; otherwise the second must.
@@ -263,22 +249,21 @@ mod tests {
         let mut write = std::pin::pin!(stream.write_all(b"response"));
         let at_once = write.as_mut().now_or_never().is_some_and(|written| written.is_ok());
         if !at_once {
-            assert!(!state.is_idle(), "a connection that waits must not be evicted");
+            assert!(!state.lock().is_idle(), "a connection that waits must not be evicted");
             write.now_or_never().expect("the second poll does not wait").expect("written");
         }
-        assert!(state.is_idle());
+        assert!(state.lock().is_idle());
         at_once
     }
 
-    fn idle_port() -> Arc<ConnectionRegistry> {
-        Arc::new(ConnectionRegistry::new("test", 1))
+    fn idle_port() -> Arc<Port> {
+        Arc::new(Port::new("test", ([127, 0, 0, 1], 0).into(), &ServeArgs::default()))
     }
 
     /// A port with a request that is being handled until it is dropped.
-    fn busy_port() -> (Arc<ConnectionRegistry>, UnfinishedRequest) {
+    fn busy_port() -> (Arc<Port>, UnfinishedRequest) {
         let port = idle_port();
-        let other = Arc::new(ConnectionState::new(port.port.clone(), ServeArgs::default(), false));
-        let mut request = other.on_request(0, 0);
+        let mut request = state(&port).on_request(0, 0);
         assert!(request.begin());
         (port, request)
     }
