@@ -107,7 +107,8 @@ fn tests_left_out_of_the_default_run_are_listed() {
 #[test]
 fn every_threat_names_tests_that_exist() {
     let document = read(Path::new("docs/security.md"));
-    let rows = section(&document, "## Threats and mitigations").lines().filter(|line| line.starts_with("| **"));
+    let rows =
+        section(&document, "## Threats and mitigations").lines().filter(|line| line.starts_with("| **"));
     let rows: Vec<_> = rows.map(|row| row.trim_end_matches(" |").rsplit_once(" | ").unwrap()).collect();
     assert!(rows.len() > 15, "only {} threats found", rows.len());
     for (threat, tests) in rows {

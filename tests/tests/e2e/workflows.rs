@@ -1,4 +1,4 @@
-//! The GitHub workflows: syntax, pinned actions, minimal permissions, and the files that GitHub reads besides.
+//! The GitHub workflows: syntax, pinned actions, minimal permissions, and the files that GitHub reads besides. The commits.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use testkit::tools::{project_root, require_installed};
+use testkit::tools::{project_root, require_installed, require_tool};
 
 fn files(dir: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(project_root().join(dir)).unwrap();
@@ -174,4 +174,40 @@ fn repository_has_no_placeholder_for_the_owner() {
         let found: Vec<_> = placeholders.iter().filter(|name| text.contains(name.as_str())).collect();
         assert!(found.is_empty(), "{file} names {found:?}");
     }
+}
+
+/// Why a commit's subject breaks the rules of CONTRIBUTING.md, if it does.
+fn subject_error(subject: &str) -> Option<&'static str> {
+    let scope = subject.split_once(": ").map(|(scope, _)| scope).unwrap_or_default();
+    let is_scope = !scope.is_empty()
+        && scope.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-., /".contains(c));
+    match () {
+        () if subject.chars().count() > 72 => Some("longer than 72 characters"),
+        () if !is_scope => Some("without a scope"),
+        () => None,
+    }
+}
+
+#[test]
+fn commit_subjects_are_short_and_have_a_scope() {
+    assert_eq!(subject_error("quota-svc, docs: retain failed record writes"), None);
+    assert_eq!(subject_error("Fix it"), Some("without a scope"));
+    assert_eq!(subject_error(&format!("geo: {}", "a".repeat(68))), Some("longer than 72 characters"));
+    if !require_tool("git") {
+        return;
+    }
+    let git = |args: &[&str]| {
+        let output = Command::new("git").args(args).current_dir(project_root()).output().unwrap();
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap().trim().to_owned())
+    };
+    // A source archive has no commits.
+    if git(&["rev-parse", "--show-toplevel"]).map(PathBuf::from) != Some(project_root()) {
+        return;
+    }
+    let since_tag = git(&["describe", "--tags", "--abbrev=0"]).map(|tag| format!("{tag}..HEAD"));
+    let range = since_tag.as_deref().unwrap_or("HEAD");
+    let log = git(&["log", "--no-merges", "--max-count=100", "--format=%h %s", range]).unwrap();
+    let wrong: Vec<_> =
+        log.lines().filter_map(|line| Some((line, subject_error(line.split_once(' ')?.1)?))).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
