@@ -6,7 +6,7 @@
 -- ARGV[2]      burst limit: requests within 60,000 ms
 -- ARGV[3]      daily limit of the demo, or '' if no group is the demo
 -- ARGV[4]      the time in ms, or '' for this server's clock (tests set it to cross midnight)
--- ARGV[4 + i]  count, the number of charges in the i-th group: 1 to 1,023; all are omitted if every group has one charge and
+-- ARGV[4 + i]  count, the number of charges in the i-th group: 1 to 1,023, or 0 to read the demo; all are omitted if every group has one charge and
 --              no origin
 -- ARGV[4 + #KEYS + i]  hash of the origin of the i-th group's requests (16 bytes), or '' if they have none; all are omitted if
 --              no group has one

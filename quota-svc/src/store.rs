@@ -4,6 +4,7 @@
 pub mod embedded;
 pub mod redis;
 
+use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,11 +20,11 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::change::Change;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::loaded::{Loaded, Target};
+use crate::domain::loaded::{Loaded, Target, Version};
 use crate::domain::notice::Announcement;
 use crate::domain::rejection::Rejection;
 use crate::domain::time::Clock;
-use crate::domain::verdict::{ChargeGroup, GroupOutcome};
+use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 
 /// The store: either --redis-url or --store-file.
 #[derive(clap::Args, Debug, Clone)]
@@ -39,20 +40,14 @@ pub struct StoreArgs {
     /// Redis user (ACL)
     #[arg(long, env, value_name = "NAME")]
     pub redis_username: Option<String>,
-    /// Redis password; prefer --redis-password-file
-    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
-    pub redis_password: Option<SecretString>,
     /// File with the Redis password
-    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_password")]
+    #[arg(long, env, value_name = "PATH")]
     pub redis_password_file: Option<PathBuf>,
     /// User on the Sentinels (ACL); the user and password of the URL are for the master
     #[arg(long, env, value_name = "NAME")]
     pub redis_sentinel_username: Option<String>,
-    /// Password on the Sentinels; prefer --redis-sentinel-password-file
-    #[arg(long, env, value_name = "PASSWORD", hide_env_values = true)]
-    pub redis_sentinel_password: Option<SecretString>,
     /// File with the password on the Sentinels
-    #[arg(long, env, value_name = "PATH", conflicts_with = "redis_sentinel_password")]
+    #[arg(long, env, value_name = "PATH")]
     pub redis_sentinel_password_file: Option<PathBuf>,
     /// PEM file with the certificate authority of a rediss:// server
     #[arg(long, env, value_name = "PATH")]
@@ -74,10 +69,7 @@ base::default_from_flags!(StoreArgs);
 impl StoreArgs {
     /// Rejects an invalid `--redis-url` without connecting.
     pub fn check(&self) -> anyhow::Result<()> {
-        match &self.redis_url {
-            Some(url) => Ok(RedisStore::check(url.expose_secret(), self)?),
-            None => Ok(()),
-        }
+        self.redis_url.iter().try_for_each(|url| Ok(RedisStore::check(url.expose_secret(), self)?))
     }
 
     /// Opens the store. Connecting to Redis goes on in the background.
@@ -120,6 +112,14 @@ pub struct AccountIds {
     pub total: u64,
     /// Cursor of the next page; `None` on the last page.
     pub next: Option<String>,
+}
+
+/// The name of an account's version among its rows.
+const VERSION: &str = "v";
+
+/// The version of an account after a commit.
+fn draw_version() -> Version {
+    RandomState::new().hash_one(()).to_ne_bytes()
 }
 
 /// Waits until a commit is confirmed: on disk and on a replica, as far as the store can confirm that. It ends by the commit's
@@ -178,7 +178,13 @@ pub trait Store: Send + Sync {
     fn kind(&self) -> &'static str;
 
     /// Requests of the demo on the current day.
-    async fn demo_used(&self) -> Result<u32>;
+    async fn demo_used(&self) -> Result<u32> {
+        let demo = ChargeGroup { subject: Subject::Demo, origin: None, count: 0 };
+        match self.charge(&[demo]).await[..] {
+            [GroupOutcome::Counted(counts)] => Ok(counts.used),
+            _ => Err(StoreError::Unavailable("the demo can't be charged".into())),
+        }
+    }
 
     /// The server's settings that endanger the data, if there are any.
     fn unsafe_settings(&self) -> Option<String> {

@@ -77,11 +77,12 @@ async fn lookup_user_can_charge_and_nothing_else() {
     let (valkey, _) = start_store(&chart).await;
     let password = |name: &str| fs::read_to_string(valkey.path("/run/secrets/store").join(name)).unwrap();
     let (full, lookup) = (password("password"), password("lookup-password"));
-    let store =
-        StoreChoice::Redis { url: format!("redis://{}", valkey.addr(6379)), prefix: "ipl:".to_owned() };
-    let dashboard = Quota::start_with(store.clone(), &["--redis-password", &full]).await;
-    let flags = ["--serve", "charges", "--redis-username", "lookup", "--redis-password", &lookup];
-    let sidecar = Quota::start_with(store, &flags).await;
+    let store = |user: &str, password: &str| StoreChoice::Redis {
+        url: format!("redis://{user}:{password}@{}", valkey.addr(6379)),
+        prefix: "ipl:".to_owned(),
+    };
+    let dashboard = Quota::start_with(store("", &full), &[]).await;
+    let sidecar = Quota::start_with(store("lookup", &lookup), &["--serve", "charges"]).await;
     dashboard.wait_ready(WAIT_TIMEOUT).await;
     sidecar.wait_ready(WAIT_TIMEOUT).await;
 

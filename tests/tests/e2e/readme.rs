@@ -290,8 +290,8 @@ async fn documented_redis_user_has_enough_permissions() {
     let (_, rules) = guide.split_once("user ipl on >PASSWORD ").unwrap();
     let rules = rules.split_once("\n\n").unwrap().0.split_whitespace().collect::<Vec<_>>().join(" ");
     let redis = Redis::options().appendonly().user("ipl", "secret", &rules).start().await;
-    let store = StoreChoice::Redis { url: redis.url(), prefix: "ipl:".to_owned() };
-    let quota = Quota::start_with(store, &["--redis-username", "ipl", "--redis-password", "secret"]).await;
+    let url = redis.url().replace("redis://", "redis://ipl:secret@");
+    let quota = Quota::start_with(StoreChoice::Redis { url, prefix: "ipl:".to_owned() }, &[]).await;
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     assert_eq!(key.charge(&client, 200).await, [Outcome::Allowed; 200]);

@@ -1,13 +1,14 @@
 //! Charges: one script call per batch on a single server, and one per master in a Cluster.
 
+use std::time::Instant;
+
 use quota_api::{Scope, Verdict};
 use redis::Value;
-use tokio::time::Instant;
 
 use super::RedisStore;
-use super::call::{CHARGE, Call};
+use super::call::{CHARGE, Call, CallError};
 use super::redis_keys::RedisKey;
-use super::topology::{CallError, Part};
+use super::topology::Part;
 use crate::domain::record::CORRECTED_FUTURE;
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 
@@ -15,13 +16,17 @@ use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 const INACCESSIBLE: i64 = 12 * 4;
 
 impl RedisStore {
-    pub(super) async fn charge_batch(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
+    pub(super) async fn charge_groups(&self, groups: &[ChargeGroup]) -> Vec<GroupOutcome> {
         let mut outcomes = vec![GroupOutcome::Unavailable; groups.len()];
         if groups.is_empty() {
             return outcomes;
         }
         let deadline = Instant::now() + self.store_timeout;
-        let records: Vec<RedisKey> = groups.iter().map(|group| self.redis_key_of(group.subject)).collect();
+        let record_of = |group: &ChargeGroup| match group.subject {
+            Subject::Key(id) => self.redis_keys.record(id),
+            Subject::Demo => self.redis_keys.demo(),
+        };
+        let records: Vec<RedisKey> = groups.iter().map(record_of).collect();
         let parts = self.charges.divide(&records);
         let elsewhere = self.charge_parts(&parts, &records, groups, &mut outcomes, deadline).await;
         // Sent again only if there is time for a reply: without it, the charges would be counted and fail.
@@ -45,48 +50,36 @@ impl RedisStore {
         let calls: Vec<Call<'_>> = parts.iter().map(|part| self.charge_call(part, records, groups)).collect();
         let replies = self.charges.send_all(&calls, deadline).await;
         let mut elsewhere = Vec::new();
+        let mut send_alone =
+            |position| elsewhere.push(Part { positions: vec![position], spans_slots: false });
         for (part, reply) in parts.iter().zip(replies) {
-            let Ok(reply) = reply.inspect_err(|error| self.log_failure(error)) else { continue };
+            let reply = match reply {
+                Ok(reply) => reply.value,
+                // The background task of the connection has already logged a warning.
+                Err(CallError::Down(_)) => continue,
+                Err(error) => {
+                    if let Some(occurrences) = self.charge_failures.allow() {
+                        tracing::warn!(%error, occurrences, "charges failed");
+                    }
+                    continue;
+                }
+            };
             let own_groups = part.positions.iter().map(|position| &groups[*position]);
             let invalid = || vec![Some(GroupOutcome::Unavailable); part.positions.len()];
             let parsed = parse_reply(&reply, own_groups).unwrap_or_else(invalid);
             for (&position, outcome) in part.positions.iter().zip(parsed) {
                 if outcome.is_none() && part.spans_slots {
-                    elsewhere.push(Part { positions: vec![position], spans_slots: false });
+                    send_alone(position);
                     continue;
                 }
                 outcomes[position] = outcome.unwrap_or(GroupOutcome::Unavailable);
-                if outcomes[position] == GroupOutcome::Unavailable {
-                    self.log_invalid_record(groups[position].subject);
+                if outcomes[position] == GroupOutcome::Unavailable && self.invalid_records.allow().is_some() {
+                    let key = name_of(groups[position].subject);
+                    tracing::warn!(key, "can't read a stored key record; charges for this key fail");
                 }
             }
         }
         elsewhere
-    }
-
-    fn log_failure(&self, error: &CallError) {
-        match error {
-            // The connection's background task has already logged a warning.
-            CallError::Down(_) => tracing::debug!(%error, "charges failed"),
-            other => match self.charge_failures.allow() {
-                Some(occurrences) => tracing::warn!(error = %other, occurrences, "charges failed"),
-                None => tracing::debug!(error = %other, "charges failed"),
-            },
-        }
-    }
-
-    fn log_invalid_record(&self, subject: Subject) {
-        if self.invalid_records.allow().is_some() {
-            let key = name_of(subject);
-            tracing::warn!(key, "can't read a stored key record; charges for this key fail");
-        }
-    }
-
-    fn redis_key_of(&self, subject: Subject) -> RedisKey {
-        match subject {
-            Subject::Key(id) => self.redis_keys.record(id),
-            Subject::Demo => self.redis_keys.demo(),
-        }
     }
 
     fn charge_call<'a>(&self, part: &Part, records: &'a [RedisKey], groups: &[ChargeGroup]) -> Call<'a> {

@@ -4,23 +4,20 @@ use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Either, ready, select};
+use futures_util::{FutureExt, TryFutureExt};
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 use tokio::sync::OwnedMutexGuard;
 
-use super::call::Call;
+use super::call::{Call, CallError};
 use super::convert;
-use super::managed_connection::Generation;
-use super::redis_keys::{RedisKey, VERSION};
-use super::topology::{CallError, Reply, Topology};
-use crate::store::{Confirmation, Result, StoreError};
+use super::redis_keys::RedisKey;
+use super::topology::Topology;
+use crate::store::{Confirmation, Result, StoreError, VERSION, Version};
 
-/// Delay before a call that was refused because its slot migrates is made again.
-const RETRY_DELAY: Duration = Duration::from_millis(20);
 /// Limit of a pipelined `WAIT`, which is not known to be needed: if the replica is gone, it delays one write by this time.
 const MAX_PIPELINED_WAIT_MS: u64 = 200;
 
@@ -32,7 +29,7 @@ const NEEDS_WAIT: i64 = 4;
 /// to each server: while a confirmation is awaited on one, writes are made on the other, and the next confirmation covers them
 /// all. If none is awaited, that of a write is sent right behind it, without waiting for its reply.
 pub struct ConfirmedWrites {
-    sides: [Topology; 2],
+    pub sides: [Arc<Topology>; 2],
     /// By name.
     servers: Mutex<HashMap<Arc<str>, Arc<Server>>>,
 }
@@ -50,7 +47,7 @@ struct Server {
 /// The replies up to this one, on a connection of this generation, are confirmed in the ways of `needs`.
 #[derive(Clone, Copy, Default)]
 struct Confirmed {
-    generation: Generation,
+    generation: u64,
     reply: u64,
     needs: i64,
 }
@@ -64,26 +61,22 @@ impl Confirmed {
 }
 
 impl ConfirmedWrites {
-    pub fn new(sides: [Topology; 2]) -> Self {
+    pub fn new(sides: [Arc<Topology>; 2]) -> Self {
         Self { sides, servers: Mutex::default() }
-    }
-
-    pub fn unavailable_reason(&self) -> Option<String> {
-        self.sides.iter().find_map(Topology::unavailable_reason)
     }
 
     /// Makes a call of `lua/commit.lua`. `version` is the one it gives to the account.
     pub async fn write(
         &self,
         call: &Call<'_>,
-        version: Option<[u8; 8]>,
+        version: Option<Version>,
         deadline: Instant,
     ) -> Result<Option<Confirmation>> {
-        let server = self.sides[0].server_of(call.redis_key).map(|managed| self.server(managed.label()));
+        let server = self.sides[0].server_of(call.redis_key).map(|managed| self.server(&managed.label));
         let side = server.map_or(0, |server| server.open.load(Ordering::Acquire));
         let pipelined = version.and_then(|version| self.pipeline(side, call.redis_key, version, deadline));
         let pipelined = pipelined.unwrap_or_else(|| ready(Confirmed::default()).boxed());
-        let commit = pin!(send(&self.sides[side], call, deadline, write_error));
+        let commit = pin!(self.sides[side].send(call, deadline).map_err(write_error));
         // The commit is polled first, so it is sent first.
         let (reply, pipelined) = match select(commit, pipelined).await {
             Either::Left((reply, pipelined)) => (reply?, pipelined),
@@ -95,31 +88,29 @@ impl ConfirmedWrites {
             tokio::spawn(pipelined);
             return Ok(None);
         }
-        let server = self.server(&reply.server);
+        let server = self.server(&reply.live.status.server);
         let needed = Confirmed {
-            generation: reply.generation,
+            generation: reply.live.status.generation,
             reply: server.replies.fetch_add(1, Ordering::AcqRel) + 1,
             needs: result & (NEEDS_WAITAOF | NEEDS_WAIT),
         };
         let confirmation = async move {
             if pipelined.await.covers(needed) || needed.needs == 0 {
-                return Ok(true);
+                return Ok(());
             }
             let sides = server.confirmed.clone().lock_owned().await;
             if sides[side].covers(needed) {
-                return Ok(true);
+                return Ok(());
             }
-            let confirmed = server.wait(sides, side, reply.connection, needed, None, deadline).await;
-            confirmed.map(|confirmed| confirmed.covers(needed))
+            match server.wait(sides, side, reply.live.connection, needed, None, deadline).await {
+                Ok(confirmed) if confirmed.covers(needed) => Ok(()),
+                Ok(_) => Err(StoreError::Unconfirmed("the server did not confirm".into())),
+                Err(error) => Err(StoreError::Unconfirmed(error.into())),
+            }
         };
-        let confirmation =
-            tokio::time::timeout_at(deadline.into(), confirmation).map(|result| match result {
-                Ok(Ok(true)) => Ok(()),
-                Ok(Ok(false)) => Err(StoreError::Unconfirmed("the server did not confirm".into())),
-                Ok(Err(error)) => Err(StoreError::Unconfirmed(error.into())),
-                Err(_) => Err(StoreError::Unconfirmed("no reply".into())),
-            });
-        Ok(Some(confirmation.boxed()))
+        let no_reply = |_| Err(StoreError::Unconfirmed("no reply".into()));
+        let confirmation = tokio::time::timeout_at(deadline.into(), confirmation);
+        Ok(Some(confirmation.map(move |result| result.unwrap_or_else(no_reply)).boxed()))
     }
 
     /// The confirmation to send behind a write, unless another one is awaited. What the write needs is not known yet; it is assumed
@@ -128,15 +119,15 @@ impl ConfirmedWrites {
         &self,
         side: usize,
         account: &RedisKey,
-        version: [u8; 8],
+        version: Version,
         deadline: Instant,
     ) -> Option<BoxFuture<'static, Confirmed>> {
         let managed = self.sides[side].server_of(account)?;
-        let (server, live) = (self.server(managed.label()), managed.connection()?);
+        let (server, live) = (self.server(&managed.label), managed.connection()?);
         let sides = server.confirmed.clone().try_lock_owned().ok()?;
         let last = sides[side];
         let wait = || server.wait(sides, side, live.connection, last, Some((account, version)), deadline);
-        (last.generation == live.generation).then(|| wait().map(Result::unwrap_or_default).boxed())
+        (last.generation == live.status.generation).then(|| wait().map(Result::unwrap_or_default).boxed())
     }
 
     fn server(&self, name: &Arc<str>) -> Arc<Server> {
@@ -154,7 +145,7 @@ impl Server {
         side: usize,
         mut connection: MultiplexedConnection,
         Confirmed { generation, needs, .. }: Confirmed,
-        pipelined: Option<(&RedisKey, [u8; 8])>,
+        pipelined: Option<(&RedisKey, Version)>,
         deadline: Instant,
     ) -> impl Future<Output = RedisResult<Confirmed>> + use<> {
         // Nothing waits on the other side.
@@ -192,27 +183,6 @@ impl Server {
             sides[side] = Confirmed { generation, reply, needs };
             // The reply to a pipelined write is not counted yet.
             Ok(Confirmed { reply: u64::MAX, ..sides[side] })
-        }
-    }
-}
-
-/// Makes a call until the deadline, again if it was refused because its slot migrates: then nothing was executed.
-pub async fn send(
-    topology: &Topology,
-    call: &Call<'_>,
-    deadline: Instant,
-    to_error: fn(CallError) -> StoreError,
-) -> Result<Reply> {
-    loop {
-        let remaining = deadline.saturating_duration_since(Instant::now());
-        if remaining.is_zero() {
-            return Err(StoreError::Unavailable("--write-timeout has passed".into()));
-        }
-        match topology.send(call, remaining).await {
-            Err(CallError::Failed(error)) if error.code() == Some("TRYAGAIN") && remaining > RETRY_DELAY => {
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-            result => return result.map_err(to_error),
         }
     }
 }

@@ -19,11 +19,8 @@ use data_encoding::HEXLOWER;
 
 use crate::domain::id::{AccountId, KeyId, SHARDS};
 
-/// The field of an account that is not a row.
-pub const VERSION: &str = "v";
-
 /// A Cluster's slots, and those among which a shard has one.
-const SLOTS: u16 = 16_384;
+pub const SLOTS: u16 = 16_384;
 const SLOTS_PER_SHARD: u16 = SLOTS / SHARDS as u16;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -44,14 +41,20 @@ impl RedisKey {
 #[derive(Debug, Clone)]
 pub struct RedisKeys {
     prefix: String,
-    /// What the Redis keys of each shard begin with.
+    /// What the Redis keys of each shard begin with. The hash tag begins with the shard, and its slot is among the shard's slots.
+    /// So shards are spread evenly over the slots, and over up to 16 masters.
     shards: Vec<String>,
 }
 
 impl RedisKeys {
     pub fn new(prefix: &str) -> Self {
         let prefix = format!("{prefix}2:");
-        let shards = (0..SHARDS).map(|shard| format!("{prefix}{{{}}}:", tag_of(shard))).collect();
+        let start_of = |shard: u8| {
+            let first = u16::from(shard) * SLOTS_PER_SHARD;
+            let tag = tag_in(&format!("{shard:02x}"), first..=first + (SLOTS_PER_SHARD - 1));
+            format!("{prefix}{{{tag}}}:")
+        };
+        let shards = (0..SHARDS).map(start_of).collect();
         Self { prefix, shards }
     }
 
@@ -76,11 +79,6 @@ impl RedisKeys {
         RedisKey(format!("{}{{demo}}:d", self.prefix))
     }
 
-    /// The Redis key of a record in one of these slots. It does not exist: those of records are longer.
-    pub fn unused_record(&self, slots: RangeInclusive<u16>) -> RedisKey {
-        RedisKey(format!("{}{{{}}}:k", self.prefix, tag_in("", slots)))
-    }
-
     /// Avoids `format!`, which is slower: every charge builds a Redis key.
     fn of_id(&self, shard: u8, id: &[u8], ending: &str) -> RedisKey {
         let start = &self.shards[usize::from(shard)];
@@ -92,11 +90,9 @@ impl RedisKeys {
     }
 }
 
-/// The hash tag of a shard: it begins with the shard, and its slot is among the shard's slots. So shards are spread evenly over
-/// the slots, and over up to 16 masters.
-fn tag_of(shard: u8) -> String {
-    let first = u16::from(shard) * SLOTS_PER_SHARD;
-    tag_in(&format!("{shard:02x}"), first..=first + (SLOTS_PER_SHARD - 1))
+/// The Redis key of a record in one of these slots. It does not exist: those of records are longer.
+pub fn unused_record(prefix: &str, slots: RangeInclusive<u16>) -> RedisKey {
+    RedisKey(format!("{prefix}2:{{{}}}:k", tag_in("", slots)))
 }
 
 /// A hash tag that begins with `start`, in one of these slots.
@@ -156,9 +152,8 @@ mod tests {
 
     #[test]
     fn unused_record_is_in_its_slots() {
-        let redis_keys = RedisKeys::new("ipl:");
         for slots in [0..=0, 1..=1, 16_383..=16_383, 5_461..=8_191] {
-            let redis_key = redis_keys.unused_record(slots.clone());
+            let redis_key = unused_record("ipl:", slots.clone());
             assert!(slots.contains(&redis_key.slot()), "{redis_key:?} in {slots:?}");
         }
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use std::{fs, io};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates};
-use secrecy::ExposeSecret;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ErrorKind, IntoConnectionInfo, RedisConnectionInfo,
+    RedisError, RedisResult, TlsCertificates,
+};
 use url::Url;
 
-use super::settings::{OutageLog, SettingsCheck};
+use super::settings::ServerLog;
 use crate::store::StoreArgs;
 
 const REDIS_PORT: u16 = 6379;
@@ -23,29 +25,15 @@ const CONCURRENCY: usize = 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RedisUrlError {
-    #[error(
-        "--redis-url has the unsupported scheme `{0}`; use redis, rediss, unix, redis+cluster, rediss+cluster, \
-         redis+sentinel or rediss+sentinel"
-    )]
-    Scheme(String),
-    #[error("--redis-url is missing {0}")]
-    Missing(&'static str),
-    #[error("--redis-url has the invalid host `{0}`; expected HOST or HOST:PORT")]
-    Host(String),
-    #[error("--redis-url has a password with `/` or `?`; write them as %2F and %3F")]
-    Password,
-    #[error("--redis-url has the invalid database `{0}`; expected a number")]
-    Database(String),
-    #[error("--redis-url has a database, but a Cluster has only database 0: remove `/{0}`")]
-    ClusterDatabase(String),
-    #[error("--redis-url has the unsupported part `{0}`")]
-    Unsupported(String),
-    #[error(
-        "the username and the password of the Sentinels (--redis-sentinel-…) need a redis+sentinel:// URL in --redis-url"
-    )]
-    NoSentinel,
+    #[error("--redis-url {0}")]
+    Url(String),
     #[error("can't read {flag} {}", path.display())]
     File { flag: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// Never with a value that could be a password.
+fn invalid(problem: impl Into<String>) -> RedisUrlError {
+    RedisUrlError::Url(problem.into())
 }
 
 pub type Node = (String, u16);
@@ -60,8 +48,7 @@ pub enum RedisTarget {
 /// The server of a connection, resolved again on every reconnect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerTarget {
-    Server(Node),
-    Socket(String),
+    Address(ConnectionAddr),
     /// The master named `master`, found through any of the Sentinels.
     Sentinel {
         sentinels: Vec<Node>,
@@ -72,37 +59,42 @@ pub enum ServerTarget {
 impl ServerTarget {
     pub fn label(&self) -> String {
         match self {
-            Self::Server((host, port)) => format!("{host}:{port}"),
-            Self::Socket(path) => path.clone(),
+            Self::Address(address) => address.to_string(),
             Self::Sentinel { master, .. } => format!("master {master}"),
         }
     }
 }
 
-/// Credentials, database, TLS and timeout of a connection, and the check of the server's settings.
+/// Credentials, database, TLS and timeout of a connection, and the log about its server.
 #[derive(Clone)]
 pub struct ConnectOptions {
-    /// With the user and password of the URL, unless the flags set them.
-    pub args: StoreArgs,
-    database: i64,
+    pub key_prefix: String,
+    login: Login,
+    /// Sentinels have their own users. Those of the Redis servers are never sent to them.
+    sentinel_login: Login,
+    ca_file: Option<PathBuf>,
     tls: bool,
-    pub response_timeout: Duration,
-    pub settings: Arc<SettingsCheck>,
-    pub outages: Arc<OutageLog>,
+    pub timeout: Duration,
+    pub server_log: Arc<ServerLog>,
 }
 
-pub fn parse(
-    url: &str,
-    args: &StoreArgs,
-    timeout: Duration,
-) -> Result<(RedisTarget, ConnectOptions), RedisUrlError> {
-    let (scheme, rest) = url.split_once("://").ok_or(RedisUrlError::Missing("`SCHEME://`"))?;
-    let for_sentinels = args.redis_sentinel_username.is_some()
-        || args.redis_sentinel_password.is_some()
-        || args.redis_sentinel_password_file.is_some();
-    if for_sentinels && !scheme.ends_with("+sentinel") {
-        return Err(RedisUrlError::NoSentinel);
+/// The file's password replaces that of the URL.
+#[derive(Clone, Default)]
+struct Login {
+    username: Option<String>,
+    password: Option<String>,
+    password_file: Option<PathBuf>,
+    database: i64,
+}
+
+pub fn parse(url: &str, args: &StoreArgs) -> Result<(RedisTarget, ConnectOptions), RedisUrlError> {
+    let (scheme, rest) = url.split_once("://").ok_or_else(|| invalid("is missing `SCHEME://`"))?;
+    let username = args.redis_sentinel_username.clone();
+    let password_file = args.redis_sentinel_password_file.clone();
+    if (username.is_some() || password_file.is_some()) && !scheme.ends_with("+sentinel") {
+        return Err(invalid("is no redis+sentinel:// URL, so remove --redis-sentinel-…"));
     }
+    let sentinel_login = Login { username, password_file, ..Login::default() };
     for (flag, path) in [
         ("--redis-password-file", &args.redis_password_file),
         ("--redis-sentinel-password-file", &args.redis_sentinel_password_file),
@@ -112,82 +104,78 @@ pub fn parse(
         let unreadable = |source| RedisUrlError::File { flag, path: path.clone(), source };
         fs::read(path).map_err(unreadable)?;
     }
-    let mut options = ConnectOptions {
-        args: args.clone(),
-        database: 0,
-        tls: scheme.starts_with("rediss"),
-        response_timeout: timeout,
-        settings: Arc::default(),
-        outages: Arc::default(),
-    };
-    let target = match scheme {
+    let (location, query) = rest.split_once('?').unwrap_or((rest, ""));
+    // `[user:password@]host[:port],host[:port]…[/path]` is not a valid URL.
+    let hosts_end = if scheme == "unix" { 0 } else { location.find('/').unwrap_or(location.len()) };
+    let (authority, path) = location.split_at(hosts_end);
+    if scheme != "unix" && rest[hosts_end..].contains('@') {
+        return Err(invalid("has a password with `/` or `?`; write them as %2F and %3F"));
+    }
+    let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (username, password) = user.split_once(':').unwrap_or((user, ""));
+    let tls = scheme.starts_with("rediss");
+    let name = path.trim_start_matches('/');
+    let (target, database) = match scheme {
         "redis" | "rediss" => {
-            let (host, path) = split_hosts(rest, &mut options)?;
-            options.database = parse_database(path)?;
-            RedisTarget::Single(ServerTarget::Server(parse_node(host, REDIS_PORT)?))
+            let address = address(parse_node(hosts, REDIS_PORT)?, tls);
+            (RedisTarget::Single(ServerTarget::Address(address)), name)
         }
-        "unix" | "redis+unix" => parse_socket(rest, &mut options)?,
-        "redis+cluster" | "rediss+cluster" => {
-            let (hosts, path) = split_hosts(rest, &mut options)?;
-            match parse_database(path)? {
-                0 => RedisTarget::Cluster(parse_nodes(hosts, REDIS_PORT)?),
-                _ => return Err(RedisUrlError::ClusterDatabase(path.to_owned())),
-            }
+        "unix" if path.is_empty() => {
+            return Err(invalid("is missing the socket's path: unix:///PATH"));
         }
+        "unix" => (RedisTarget::Single(ServerTarget::Address(ConnectionAddr::Unix(path.into()))), ""),
+        "redis+cluster" | "rediss+cluster" => (RedisTarget::Cluster(parse_nodes(hosts, REDIS_PORT)?), name),
         "redis+sentinel" | "rediss+sentinel" => {
-            let (hosts, path) = split_hosts(rest, &mut options)?;
-            let (master, database) = path.split_once('/').unwrap_or((path, ""));
+            let (master, database) = name.split_once('/').unwrap_or((name, ""));
             if master.is_empty() {
-                return Err(RedisUrlError::Missing("the master's name: redis+sentinel://HOST/MASTER"));
+                return Err(invalid("is missing the master's name: redis+sentinel://HOST/MASTER"));
             }
-            options.database = parse_database(database)?;
             let sentinels = parse_nodes(hosts, SENTINEL_PORT)?;
-            RedisTarget::Single(ServerTarget::Sentinel { sentinels, master: master.to_owned() })
+            (RedisTarget::Single(ServerTarget::Sentinel { sentinels, master: master.to_owned() }), database)
         }
-        other => return Err(RedisUrlError::Scheme(other.to_owned())),
+        other => {
+            return Err(invalid(format!(
+                "has the unsupported scheme `{other}`; use redis, rediss, unix, redis+cluster, rediss+cluster, \
+                 redis+sentinel or rediss+sentinel"
+            )));
+        }
+    };
+    let mut number = parse_database(database)?;
+    if number != 0 && matches!(target, RedisTarget::Cluster(_)) {
+        let problem = format!("has a database, but a Cluster has only database 0: remove `/{database}`");
+        return Err(invalid(problem));
+    }
+    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "db" if scheme == "unix" => number = parse_database(&value)?,
+            _ => return Err(invalid(format!("has the unsupported part `?{name}=`"))),
+        }
+    }
+    let login = Login {
+        username: args.redis_username.clone().or_else(|| decode(username)),
+        password: decode(password),
+        password_file: args.redis_password_file.clone(),
+        database: number,
+    };
+    let options = ConnectOptions {
+        key_prefix: args.key_prefix.clone(),
+        login,
+        sentinel_login,
+        ca_file: args.redis_ca_file.clone(),
+        tls,
+        timeout: args.write_timeout,
+        server_log: Arc::default(),
     };
     Ok((target, options))
 }
 
-fn parse_socket(rest: &str, options: &mut ConnectOptions) -> Result<RedisTarget, RedisUrlError> {
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    if path.is_empty() {
-        return Err(RedisUrlError::Missing("the socket's path: unix:///PATH"));
-    }
-    for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
-        match &*name {
-            "db" => options.database = parse_database(&value)?,
-            // Without its value, which could be a password.
-            _ => return Err(RedisUrlError::Unsupported(format!("?{name}="))),
-        }
-    }
-    Ok(RedisTarget::Single(ServerTarget::Socket(path.to_owned())))
-}
-
 /// An empty text is database 0.
 fn parse_database(text: &str) -> Result<i64, RedisUrlError> {
-    match text.trim_end_matches('/') {
-        "" => Ok(0),
-        text => text.parse::<u32>().map(i64::from).map_err(|_| RedisUrlError::Database(text.to_owned())),
-    }
-}
-
-/// Splits `[user:password@]host[:port],host[:port]…[/path]`, which is not a valid URL, into hosts and path. Its errors show
-/// no value that could be a password.
-fn split_hosts<'a>(rest: &'a str, options: &mut ConnectOptions) -> Result<(&'a str, &'a str), RedisUrlError> {
-    let (authority, after) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    if after.contains('@') {
-        return Err(RedisUrlError::Password);
-    }
-    let (path, query) = after.split_once('?').unwrap_or((after, ""));
-    if let Some((name, _)) = url::form_urlencoded::parse(query.as_bytes()).next() {
-        return Err(RedisUrlError::Unsupported(format!("?{name}=")));
-    }
-    let path = path.trim_start_matches('/');
-    let Some((user, hosts)) = authority.rsplit_once('@') else { return Ok((authority, path)) };
-    let (name, password) = user.split_once(':').unwrap_or((user, ""));
-    options.set_url_credentials(name, password);
-    Ok((hosts, path))
+    let text = text.trim_end_matches('/');
+    let number = if text.is_empty() { Ok(0) } else { text.parse::<u32>() };
+    number
+        .map(i64::from)
+        .map_err(|_| invalid(format!("has the invalid database `{text}`; expected a number")))
 }
 
 fn parse_nodes(hosts: &str, port: u16) -> Result<Vec<Node>, RedisUrlError> {
@@ -195,93 +183,95 @@ fn parse_nodes(hosts: &str, port: u16) -> Result<Vec<Node>, RedisUrlError> {
 }
 
 fn parse_node(text: &str, port: u16) -> Result<Node, RedisUrlError> {
-    let invalid = || RedisUrlError::Host(text.to_owned());
-    let url = Url::parse(&format!("redis://{text}")).map_err(|_| invalid())?;
-    let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(invalid)?;
+    let url = Url::parse(&format!("redis://{text}")).ok();
+    let host = url.as_ref().and_then(Url::host_str).filter(|host| !host.is_empty());
+    let (Some(url), Some(host)) = (&url, host) else {
+        return Err(invalid(format!("has the invalid host `{text}`; expected HOST or HOST:PORT")));
+    };
     Ok((host.trim_matches(['[', ']']).to_owned(), url.port().unwrap_or(port)))
 }
 
+fn address((host, port): Node, tls: bool) -> ConnectionAddr {
+    match tls {
+        true => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        false => ConnectionAddr::Tcp(host, port),
+    }
+}
+
+/// Decodes a percent-encoded part of the URL; `None` if it is empty.
+fn decode(text: &str) -> Option<String> {
+    // `+` and `&` stay literal, although `form_urlencoded` alone would read them as a space and as the end.
+    let pair = format!("x={}", text.replace('+', "%2B").replace('&', "%26"));
+    let (_, value) = url::form_urlencoded::parse(pair.as_bytes()).next()?;
+    Some(value.into_owned()).filter(|value| !value.is_empty())
+}
+
 impl ConnectOptions {
-    /// Uses the URL's user and password where no flag sets them.
-    fn set_url_credentials(&mut self, username: &str, password: &str) {
-        // A `+` stays literal, although `form_urlencoded` alone would read it as a space.
-        let decode = |text: &str| {
-            let pair = format!("x={}", text.replace('+', "%2B"));
-            let value =
-                url::form_urlencoded::parse(pair.as_bytes()).next().map(|(_, value)| value.into_owned());
-            value.filter(|value| !value.is_empty())
-        };
-        let StoreArgs { redis_username, redis_password, .. } = &mut self.args;
-        *redis_username = redis_username.take().or_else(|| decode(username));
-        *redis_password = redis_password.take().or_else(|| decode(password).map(Into::into));
+    pub fn server(&self, node: &Node) -> ServerTarget {
+        ServerTarget::Address(address(node.clone(), self.tls))
     }
 
-    pub async fn connect(&self, node: &Node) -> redis::RedisResult<MultiplexedConnection> {
-        let (host, port) = node;
-        let scheme = if self.tls { "rediss" } else { "redis" };
-        let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-        self.open(&format!("{scheme}://{host}:{port}")).await
+    pub async fn connect(&self, target: &ServerTarget) -> RedisResult<MultiplexedConnection> {
+        let (sentinels, master) = match target {
+            ServerTarget::Address(address) => return self.open(address.clone(), &self.login).await,
+            ServerTarget::Sentinel { sentinels, master } => (sentinels, master),
+        };
+        let node = self.resolve_master(sentinels, master).await?;
+        let mut connection = self.open(address(node, self.tls), &self.login).await?;
+        // Shortly after a failover a Sentinel may still return the old master.
+        let role: Vec<redis::Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+        match role.first() {
+            Some(redis::Value::BulkString(role)) if role == b"master" => Ok(connection),
+            _ => Err((ErrorKind::Io, "the server named by the sentinel is not the master").into()),
+        }
     }
 
     /// Queries the Sentinels in order until one returns the master's address.
-    pub async fn resolve_master(&self, sentinels: &[Node], master: &str) -> redis::RedisResult<Node> {
-        // Sentinels have their own users. Those of the Redis servers are never sent to them.
-        let args = StoreArgs {
-            redis_username: self.args.redis_sentinel_username.clone(),
-            redis_password: self.args.redis_sentinel_password.clone(),
-            redis_password_file: self.args.redis_sentinel_password_file.clone(),
-            ..self.args.clone()
-        };
-        let options = Self { args, database: 0, ..self.clone() };
-        let mut last_error = redis::RedisError::from((redis::ErrorKind::Io, "no sentinel replied"));
+    async fn resolve_master(&self, sentinels: &[Node], master: &str) -> RedisResult<Node> {
+        let mut last_error = RedisError::from((ErrorKind::Io, "no sentinel replied"));
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("get-master-addr-by-name").arg(master);
         for sentinel in sentinels {
-            match options.query_sentinel(sentinel, master).await {
+            let reply = match self.open(address(sentinel.clone(), self.tls), &self.sentinel_login).await {
+                Ok(mut connection) => command.query_async(&mut connection).await,
+                Err(error) => Err(error),
+            };
+            last_error = match reply {
                 Ok(Some(node)) => return Ok(node),
-                Ok(None) => {
-                    last_error =
-                        (redis::ErrorKind::InvalidClientConfig, "the sentinels don't know this master").into()
-                }
-                Err(error) => last_error = error,
-            }
+                Ok(None) => (ErrorKind::InvalidClientConfig, "the sentinels don't know this master").into(),
+                Err(error) => error,
+            };
         }
         Err(last_error)
     }
 
-    async fn query_sentinel(&self, sentinel: &Node, master: &str) -> redis::RedisResult<Option<Node>> {
-        let mut connection = self.connect(sentinel).await?;
-        let mut command = redis::cmd("SENTINEL");
-        command.arg("get-master-addr-by-name").arg(master);
-        command.query_async(&mut connection).await
-    }
-
-    pub async fn open(&self, url: &str) -> redis::RedisResult<MultiplexedConnection> {
-        let mut settings = RedisConnectionInfo::default().set_db(self.database);
-        if let Some(username) = &self.args.redis_username {
+    /// Reads the files for each connection: Kubernetes replaces them when the Secret changes.
+    async fn open(&self, address: ConnectionAddr, login: &Login) -> RedisResult<MultiplexedConnection> {
+        let mut settings = RedisConnectionInfo::default().set_db(login.database);
+        if let Some(username) = &login.username {
             settings = settings.set_username(username);
         }
-        // Read for each connection: Kubernetes replaces the files when the Secret changes.
-        if let Some(path) = &self.args.redis_password_file {
-            let text = fs::read_to_string(path);
-            let text = text.map_err(|error| unreadable("can't read the password file", &error))?;
-            settings = settings.set_password(text.trim_end_matches(['\r', '\n']));
-        } else if let Some(password) = &self.args.redis_password {
-            settings = settings.set_password(password.expose_secret());
+        if let Some(password) = read(&login.password_file, "can't read the password file")? {
+            let password = String::from_utf8_lossy(&password);
+            settings = settings.set_password(password.trim_end_matches(['\r', '\n']));
+        } else if let Some(password) = &login.password {
+            settings = settings.set_password(password);
         }
-        let info = url.into_connection_info()?.set_redis_settings(settings);
-        let root_cert = self.args.redis_ca_file.as_ref().map(fs::read).transpose();
-        let root_cert = root_cert.map_err(|error| unreadable("can't read --redis-ca-file", &error))?;
+        let info = address.into_connection_info()?.set_redis_settings(settings);
+        let root_cert = read(&self.ca_file, "can't read --redis-ca-file")?;
         let certificates = TlsCertificates { client_tls: None, root_cert };
         let client = if self.tls { Client::build_with_tls(info, certificates)? } else { Client::open(info)? };
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(MIN_CONNECT_TIMEOUT.max(self.response_timeout)))
-            .set_response_timeout(Some(self.response_timeout))
+            .set_connection_timeout(Some(MIN_CONNECT_TIMEOUT.max(self.timeout)))
+            .set_response_timeout(Some(self.timeout))
             .set_concurrency_limit(CONCURRENCY);
         client.get_multiplexed_async_connection_with_config(&config).await
     }
 }
 
-fn unreadable(file: &'static str, error: &io::Error) -> redis::RedisError {
-    (redis::ErrorKind::InvalidClientConfig, file, error.to_string()).into()
+fn read(path: &Option<PathBuf>, failure: &'static str) -> RedisResult<Option<Vec<u8>>> {
+    let error = |error: io::Error| (ErrorKind::InvalidClientConfig, failure, error.to_string()).into();
+    path.as_ref().map(fs::read).transpose().map_err(error)
 }
 
 #[cfg(test)]
@@ -289,30 +279,28 @@ mod tests {
     use super::*;
 
     fn parse_target(url: &str) -> Result<RedisTarget, RedisUrlError> {
-        parse(url, &StoreArgs::default(), Duration::from_secs(1)).map(|(target, _)| target)
+        parse(url, &StoreArgs::default()).map(|(target, _)| target)
     }
 
     fn node(host: &str, port: u16) -> Node {
         (host.to_owned(), port)
     }
 
+    fn tcp(host: &str, port: u16) -> ServerTarget {
+        ServerTarget::Address(ConnectionAddr::Tcp(host.to_owned(), port))
+    }
+
     #[test]
     fn every_url_form_is_parsed() {
-        assert_eq!(
-            parse_target("redis://cache").unwrap(),
-            RedisTarget::Single(ServerTarget::Server(node("cache", 6379)))
-        );
+        assert_eq!(parse_target("redis://cache").unwrap(), RedisTarget::Single(tcp("cache", 6379)));
         assert_eq!(
             parse_target("rediss://cache:7000/2").unwrap(),
-            RedisTarget::Single(ServerTarget::Server(node("cache", 7000)))
+            RedisTarget::Single(ServerTarget::Address(address(node("cache", 7000), true)))
         );
-        assert_eq!(
-            parse_target("redis://[::1]:7000").unwrap(),
-            RedisTarget::Single(ServerTarget::Server(node("::1", 7000)))
-        );
+        assert_eq!(parse_target("redis://[::1]:7000").unwrap(), RedisTarget::Single(tcp("::1", 7000)));
         assert_eq!(
             parse_target("unix:///run/redis.sock?db=1").unwrap(),
-            RedisTarget::Single(ServerTarget::Socket("/run/redis.sock".to_owned()))
+            RedisTarget::Single(ServerTarget::Address(ConnectionAddr::Unix("/run/redis.sock".into())))
         );
         assert_eq!(
             parse_target("redis+cluster://a,b:7001").unwrap(),
@@ -330,10 +318,10 @@ mod tests {
     #[test]
     fn flags_override_url_and_passwords_are_percent_decoded() {
         let args = StoreArgs { redis_username: Some("ops".to_owned()), ..StoreArgs::default() };
-        let (_, options) = parse("redis://web:p%40ss+1@cache/3", &args, Duration::from_secs(1)).unwrap();
-        assert_eq!(options.args.redis_username.as_deref(), Some("ops"));
-        assert_eq!(options.args.redis_password.unwrap().expose_secret(), "p@ss+1");
-        assert_eq!(options.database, 3);
+        let (_, options) = parse("redis://web:p%40ss+1&2@cache/3", &args).unwrap();
+        assert_eq!(options.login.username.as_deref(), Some("ops"));
+        assert_eq!(options.login.password.as_deref(), Some("p@ss+1&2"));
+        assert_eq!(options.login.database, 3);
     }
 
     #[test]
@@ -348,17 +336,17 @@ mod tests {
             ("redis+sentinel://a,b/main/2", 2),
             ("redis+cluster://a,b/0", 0),
         ] {
-            let (_, options) = parse(url, &StoreArgs::default(), Duration::from_secs(1)).unwrap();
-            assert_eq!(options.database, database, "{url}");
+            let (_, options) = parse(url, &StoreArgs::default()).unwrap();
+            assert_eq!(options.login.database, database, "{url}");
         }
     }
 
     #[test]
     fn sentinel_credentials_without_sentinels_are_rejected() {
-        let args = StoreArgs { redis_sentinel_password: Some("hush".into()), ..StoreArgs::default() };
-        let error = parse("redis://cache", &args, Duration::from_secs(1)).err().unwrap().to_string();
+        let args = StoreArgs { redis_sentinel_username: Some("ops".to_owned()), ..StoreArgs::default() };
+        let error = parse("redis://cache", &args).err().unwrap().to_string();
         assert!(error.contains("redis+sentinel://"), "{error}");
-        assert!(parse("rediss+sentinel://a/main", &args, Duration::from_secs(1)).is_ok());
+        assert!(parse("rediss+sentinel://a/main", &args).is_ok());
     }
 
     #[test]

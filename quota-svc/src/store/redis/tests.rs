@@ -537,3 +537,14 @@ async fn write_without_confirmation_in_time_is_unconfirmed() {
 fn head_has_what_the_check_compares() {
     assert_eq!(encode(&record())[..HEAD_BYTES], encode_head(&record()));
 }
+
+#[test]
+fn cursor_is_parsed_and_malformed_text_is_not() {
+    for (text, cursor) in [("0:0", (0, 0)), ("63:345", (63, 345)), ("5:18446744073709551615", (5, u64::MAX))]
+    {
+        assert_eq!(parse_cursor(text), Some(cursor));
+    }
+    for malformed in ["", "5", "64:0", "-1:0", "1:", "1:x", "1:2:3", "abc"] {
+        assert_eq!(parse_cursor(malformed), None, "{malformed}");
+    }
+}

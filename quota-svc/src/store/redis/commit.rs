@@ -1,100 +1,27 @@
-//! Accounts in Redis: one script loads an account with the records of its keys, another one writes a change.
+//! A change of an account as the operations of `lua/commit.lua`.
 
-use std::hash::{BuildHasher, RandomState};
-use std::time::Instant;
+use redis::{Arg, Cmd};
 
-use futures_util::FutureExt;
-use futures_util::future::ready;
-use redis::{Arg, Cmd, Value};
-
-use super::call::{COMMIT, Call, LOAD};
-use super::confirm::{send, write_error};
-use super::redis_keys::{RedisKey, RedisKeys, VERSION};
-use super::{RedisStore, convert};
+use super::call::{COMMIT, Call};
+use super::redis_keys::{RedisKey, RedisKeys};
 use crate::domain::change::{Change, RecordChange};
-use crate::domain::id::{AccountId, KeyId};
-use crate::domain::loaded::{Loaded, Target};
-use crate::domain::rejection::Rejection;
-use crate::store::{Confirmation, Result, StoreError};
+use crate::store::{VERSION, Version, draw_version};
 
 /// The part of a record with the burst window's latest arrival, limit, capacity, length and start.
 const WINDOW_OFFSET: usize = 28;
 const EMPTY_WINDOW: [u8; 18] = [0; 18];
 
-/// See `lua/load.lua`.
-type LoadReply = (i64, i64, String, Value, Vec<Vec<u8>>);
-
-impl RedisStore {
-    pub(super) async fn load_account(
-        &self,
-        target: Target,
-        others: &[KeyId],
-        deadline: Instant,
-    ) -> Result<Option<Loaded>> {
-        let redis_key = match target {
-            Target::Account(id) => self.redis_keys.account(id),
-            Target::Key(id) => self.redis_keys.record(id),
-        };
-        let call = others.iter().fold(LOAD.on([&redis_key]), |call, id| call.arg(id.to_string()));
-        let reply = send(&self.others, &call, deadline, StoreError::from).await?;
-        let Some((seconds, micros, account, fields, records)) = convert::<Option<LoadReply>>(reply.value)?
-        else {
-            return Ok(None);
-        };
-        let now = self.clock.manual().unwrap_or(seconds * 1000 + micros / 1000);
-        let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
-        let pairs = records.as_chunks::<2>().0.iter();
-        let records = pairs
-            .filter_map(|[id, record]| Some((KeyId::from_hex(&text(id)?).ok()?, record.clone())))
-            .collect();
-        let account = match (AccountId::from_hex(&account), target) {
-            (Ok(id), _) | (Err(_), Target::Account(id)) => id,
-            (Err(_), Target::Key(id)) => {
-                let reason = "the record is too short, or not a string".to_owned();
-                return Err(Rejection::UnreadableKey { id, reason }.into());
-            }
-        };
-        let mut loaded = Loaded { id: account, version: None, rows: Default::default(), records, now };
-        let Value::Array(fields) = fields else { return Err(Rejection::UnreadableAccount(account).into()) };
-        let fields: Vec<Vec<u8>> = convert(Value::Array(fields))?;
-        for [name, value] in fields.as_chunks::<2>().0 {
-            loaded.rows.extend(text(name).map(|name| (name, value.clone())));
-        }
-        if !fields.is_empty() {
-            let version = loaded.rows.remove(VERSION).and_then(|version| version.try_into().ok());
-            loaded.version = Some(version.ok_or(Rejection::UnreadableAccount(account))?);
-        }
-        Ok(Some(loaded))
-    }
-
-    pub(super) async fn commit_change(
-        &self,
-        change: &Change,
-        confirm: bool,
-        deadline: Instant,
-    ) -> Result<Option<Confirmation>> {
-        let commit = Commit::of(change, &self.redis_keys);
-        let call = commit.call(change, confirm);
-        if confirm {
-            return self.confirmed.write(&call, commit.version, deadline).await;
-        }
-        let reply = send(&self.others, &call, deadline, write_error).await?;
-        let is_written = convert::<i64>(reply.value)? != 0;
-        Ok(is_written.then(|| ready(Ok(())).boxed()))
-    }
-}
-
 /// The operations of a commit (see `lua/commit.lua`) and their Redis keys, first that of the account.
 #[derive(Default)]
-struct Commit {
+pub struct Commit {
     redis_keys: Vec<RedisKey>,
     operations: Vec<Cmd>,
     /// The account's version after it, if it exists.
-    version: Option<[u8; 8]>,
+    pub version: Option<Version>,
 }
 
 impl Commit {
-    fn of(change: &Change, redis_keys: &RedisKeys) -> Self {
+    pub fn of(change: &Change, redis_keys: &RedisKeys) -> Self {
         let (mut commit, id, shard) = (Self::default(), change.account, change.account.shard());
         let of_shard = |letter| redis_keys.of_shard(shard, letter);
         let account = redis_keys.account(id);
@@ -108,7 +35,7 @@ impl Commit {
             return commit;
         }
         if change.exists {
-            let version = RandomState::new().hash_one(id).to_ne_bytes();
+            let version = draw_version();
             commit.version = Some(version);
             let write = commit.add("HSET", &account).arg(VERSION).arg(&version);
             for (name, row) in &change.rows {
@@ -166,9 +93,7 @@ impl Commit {
                     self.add("ORIGINS", redis_key).arg(hashes);
                 }
             }
-            RecordChange::Deleted => {
-                self.add("DEL", redis_key);
-            }
+            RecordChange::Deleted => drop(self.add("DEL", redis_key)),
         }
     }
 
@@ -189,7 +114,7 @@ impl Commit {
         self.operations.push_mut(operation)
     }
 
-    fn call(&self, change: &Change, confirm: bool) -> Call<'_> {
+    pub fn call(&self, change: &Change, confirm: bool) -> Call<'_> {
         let expected = change.expected.as_ref().map_or(&[][..], |version| version);
         let call = COMMIT.on(&self.redis_keys).arg(expected).arg(u8::from(confirm));
         self.operations.iter().fold(call, |call, operation| {
