@@ -443,7 +443,7 @@ async fn removed_or_replaced_file_makes_the_store_fail_until_it_is_back() {
     fails().await;
     assert!(!path.exists(), "no new file is created");
     std::fs::copy(&elsewhere, &path).unwrap();
-    let result = store.writer.save_all().await;
+    let result = store.save().await;
     assert!(matches!(result, Err(StoreError::Unavailable(_))), "a copy is another file: {result:?}");
     fails().await;
     std::fs::rename(&elsewhere, &path).unwrap();
