@@ -12,8 +12,9 @@
 -- derived, not declared in KEYS, which is safe in a Cluster because they have the same tag. While the slot migrates, some can
 -- be on another server. Then the reply is TRYAGAIN, as it is for Redis keys that are declared.
 
-local failed
+local failed, read_keys = nil, {}
 local function read(command, key)
+  read_keys[#read_keys + 1] = key
   local reply = redis.pcall(command, key)
   if type(reply) ~= 'table' or not reply.err then return reply end
   if not string.find(reply.err, 'WRONGTYPE', 1, true) then failed = reply.err end
@@ -28,19 +29,15 @@ local function add(id)
     announce_pending(shard .. id .. ':k', record)
     record = read('GET', shard .. id .. ':k')
   end
-  if record then
-    records[#records + 1] = id
-    records[#records + 1] = record
-  end
+  if record then records[#records + 1], records[#records + 2] = id, record end
   return record
 end
 
 if string.sub(KEYS[1], -1) == 'k' then
   local record = add(account)
   if not record then return false end
-  account = string.gsub(string.sub(record, 185, 200), '.', function(byte)
-    return string.format('%02x', string.byte(byte))
-  end)
+  local function hex(byte) return string.format('%02x', string.byte(byte)) end
+  account = string.gsub(string.sub(record, 185, 200), '.', hex)
 end
 local fields = #account == 32 and read('HGETALL', shard .. account .. ':a') or ''
 for i = 1, #fields, 2 do
@@ -48,6 +45,9 @@ for i = 1, #fields, 2 do
   if id then add(id) end
 end
 for _, id in ipairs(ARGV) do add(id) end
+-- The server that a slot migrates to reads what is not there yet as missing, but refuses a command with several such Redis keys.
+local found = redis.pcall('EXISTS', unpack(read_keys))
+if type(found) == 'table' then failed = found.err end
 if failed then return redis.error_reply('TRYAGAIN ' .. failed) end
 local time = redis.call('TIME')
 return { time[1], time[2], account, fields, records }

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use quota_api::{Scope, Verdict};
-use redis::Value;
+use redis::{ServerErrorKind, Value};
 
 use super::RedisStore;
-use super::call::{CHARGE, Call, CallError};
+use super::call::{CHARGE, Call, CallError, is};
 use super::redis_keys::RedisKey;
 use super::topology::Part;
 use crate::domain::record::CORRECTED_FUTURE;
@@ -55,6 +55,11 @@ impl RedisStore {
         for (part, reply) in parts.iter().zip(replies) {
             let reply = match reply {
                 Ok(reply) => reply.value,
+                // Their slot migrates, and some of the records have moved.
+                Err(CallError::Failed(error)) if is(&error, ServerErrorKind::TryAgain) => {
+                    part.positions.iter().copied().for_each(&mut send_alone);
+                    continue;
+                }
                 // The background task of the connection has already logged a warning.
                 Err(CallError::Down(_)) => continue,
                 Err(error) => {

@@ -1,17 +1,24 @@
 //! Batches in a Cluster: one call per master, whatever happens to slots, records and masters.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use quota_api::{Limits, Outcome};
-use quota_svc::domain::id::KeyId;
+use futures_util::stream::{self, StreamExt};
+use quota_api::{Actor, KeyChange, Limits, NewKey, Outcome, Scope};
+use quota_svc::accounts::Accounts;
+use quota_svc::domain::account::Login;
+use quota_svc::domain::id::{AccountId, KeyId};
+use quota_svc::domain::time::Clock;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
+use quota_svc::store::redis::RedisStore;
+use quota_svc::store::{Store, StoreArgs, StoreError};
 use testkit::cluster::RedisCluster;
 use testkit::redis::{Redis, RedisOptions};
 use testkit::wait::{eventually, eventually_ok};
 
-use super::harness::Harness;
+use super::harness::{Harness, draft};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// So many that each master has some of them.
@@ -260,4 +267,143 @@ async fn batches_are_read_from_the_append_only_file() {
         setup.harness = setup.harness.other_replica(&setup.cluster.url(), LIMITS).await;
         setup.assert_used(20).await;
     }
+}
+
+/// A key of the shard that migrates, and what is known of its commits.
+struct Changed {
+    key: KeyId,
+    /// When it expires after the last commit that was applied, and after each later one that may have been.
+    expiries: Vec<u32>,
+    applied: usize,
+    refused: usize,
+    unconfirmed: usize,
+}
+
+/// Changes the account, the record, the events and the time of a notice, all in one commit.
+async fn change_expiry(accounts: &Accounts, changed: &mut Changed, expires_at: u32) {
+    let change = format!(r#"{{"name": "expires {expires_at}", "expires_at": {expires_at}}}"#);
+    let change = KeyChange::Settings(serde_json::from_str(&change).unwrap());
+    match accounts.change_key(changed.key, None, &change, &Actor::Owner).await {
+        Ok(_) => {
+            changed.expiries = vec![expires_at];
+            changed.applied += 1;
+        }
+        Err(StoreError::Unavailable(_)) => changed.refused += 1,
+        Err(StoreError::Unconfirmed(_)) => {
+            changed.expiries.push(expires_at);
+            changed.unconfirmed += 1;
+        }
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+/// Creates accounts with 10 keys each, all in one shard.
+async fn create_shard(accounts: &Accounts, count: usize) -> Vec<KeyId> {
+    let logins = (0..).map(|n| Login::parse(&format!("user-{n}")).unwrap());
+    let shard = AccountId::of("user-0").shard();
+    let logins = logins.filter(|login| login.account_id().shard() == shard).take(count);
+    let create = async |login: Login| {
+        accounts.create_account(&login, None).await.unwrap();
+        let mut keys = Vec::new();
+        for _ in 0..10 {
+            let key = login.account_id().generate_key().unwrap();
+            let draft = draft(&key, NewKey::new("a key", Scope::Full));
+            keys.push(accounts.create_key(login.account_id(), draft).await.unwrap().meta.id());
+        }
+        keys
+    };
+    let keys: Vec<_> = stream::iter(logins).map(create).buffer_unordered(20).collect().await;
+    keys.concat()
+}
+
+/// 1,000 API keys move to another master, ten Redis keys at a time.
+#[tokio::test(flavor = "multi_thread")]
+async fn shard_migrates_without_a_lost_charge_or_half_a_commit() {
+    let cluster = RedisCluster::start(2, 0).await;
+    let args = StoreArgs { store_timeout: WAIT_TIMEOUT, write_timeout: WAIT_TIMEOUT, ..StoreArgs::default() };
+    let store = Arc::new(RedisStore::start(&cluster.url(), &args, LIMITS, Clock::Store).unwrap());
+    let connected = async || store.unavailable_reason().is_none().then_some(());
+    eventually(WAIT_TIMEOUT, "the store is connected", connected).await;
+    let accounts = Accounts::new(store.clone(), LIMITS, WAIT_TIMEOUT);
+    let keys = create_shard(&accounts, 100).await;
+    assert_eq!(keys.len(), 1_000);
+
+    let ending = format!("{}:k", keys[0]);
+    let found = join_all(cluster.nodes.iter().map(|node| node.find(&ending))).await;
+    let from = found.iter().position(Option::is_some).unwrap();
+    let (source, target) = (&cluster.nodes[from], &cluster.nodes[1 - from]);
+    let slot = source.cli(&["CLUSTER", "KEYSLOT", found[from].as_ref().unwrap()]).await;
+    let ids = [source.cli(&["CLUSTER", "MYID"]).await, target.cli(&["CLUSTER", "MYID"]).await];
+    let charge_part = async |keys: &[KeyId]| {
+        let group = |key: &KeyId| ChargeGroup { subject: Subject::Key(*key), origin: None, count: 1 };
+        let outcomes = accounts.charge(&keys.iter().map(group).collect::<Vec<_>>()).await.into_iter();
+        let outcomes: Vec<_> = outcomes.map(|outcome| outcome.verdict(0, &LIMITS).outcome()).collect();
+        assert_eq!(outcomes, [Outcome::Allowed; 50]);
+    };
+    let (moved, parts) = (AtomicBool::new(false), keys.chunks(50).collect::<Vec<_>>());
+    let migration = async {
+        target.cli(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &ids[0]]).await;
+        source.cli(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &ids[1]]).await;
+        let (port, mut charges) = (target.port().to_string(), vec![0; parts.len()]);
+        for part in (0..parts.len()).cycle() {
+            let redis_keys = source.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "10"]).await;
+            if redis_keys.is_empty() {
+                break;
+            }
+            let migrate = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+            let migrate: Vec<_> = migrate.into_iter().chain(redis_keys.lines()).collect();
+            tokio::join!(source.cli(&migrate), charge_part(parts[part]));
+            charges[part] += 1;
+        }
+        for node in [target, source] {
+            node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &ids[1]]).await;
+        }
+        moved.store(true, Ordering::SeqCst);
+        charges
+    };
+    // One key of each account. A commit that can't be made soon is refused.
+    let hasty = Accounts::new(store.clone(), LIMITS, Duration::from_millis(200));
+    let of = |key: &KeyId| Changed { key: *key, expiries: vec![], applied: 0, refused: 0, unconfirmed: 0 };
+    let mut changed: Vec<Changed> = keys.iter().step_by(10).map(of).collect();
+    let commits = async {
+        let mut expires_at = 4_000_000_000;
+        while !moved.load(Ordering::SeqCst) {
+            for some in changed.chunks_mut(20) {
+                expires_at += 1;
+                join_all(some.iter_mut().map(|changed| change_expiry(&hasty, changed, expires_at))).await;
+            }
+        }
+    };
+    let (charges, ()) = tokio::join!(migration, commits);
+    assert!(charges.iter().sum::<u32>() > 200, "{charges:?}");
+    let total = |count: fn(&Changed) -> usize| changed.iter().map(count).sum::<usize>();
+    let (applied, refused) = (total(|changed| changed.applied), total(|changed| changed.refused));
+    eprintln!("{applied} commits applied, {refused} refused");
+    assert!(applied > 0 && refused > 0, "{applied} {refused}");
+
+    join_all(changed.iter_mut().map(|changed| check_commits(&accounts, changed))).await;
+    for (part, charges) in parts.iter().zip(charges) {
+        for key in join_all(part.iter().map(|key| accounts.key(*key, None))).await {
+            assert_eq!(key.unwrap().record.used, charges, "each charge is counted once");
+        }
+    }
+}
+
+/// Checks that the commits have changed the key as a whole or not at all, and that it can be changed again.
+async fn check_commits(accounts: &Accounts, changed: &mut Changed) {
+    let key = accounts.key(changed.key, None).await.unwrap();
+    let expiry = key.record.expires_at;
+    let name = expiry.map_or_else(|| "a key".to_owned(), |expiry| format!("expires {expiry}"));
+    assert_eq!(key.meta.settings.name, name);
+    let is_known = expiry.map_or(changed.applied == 0, |expiry| changed.expiries.contains(&expiry));
+    assert!(is_known, "{expiry:?} {:?}", changed.expiries);
+    let events_before = accounts.events(changed.key, None).await.unwrap().len() - 1;
+    let written = changed.applied..=changed.applied + changed.unconfirmed;
+    change_expiry(accounts, changed, 4_100_000_000).await;
+    assert_eq!(changed.expiries, [4_100_000_000], "the whole shard is on the target");
+    let events_of_one = accounts.events(changed.key, None).await.unwrap().len() - 1 - events_before;
+    assert!(
+        written.contains(&(events_before / events_of_one)),
+        "{events_before} {events_of_one} {written:?}"
+    );
 }
