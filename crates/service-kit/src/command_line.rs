@@ -1,21 +1,23 @@
-//! The command line of a program: flags and their environment variables, the output format, and errors.
-
-mod manual;
+//! The command line of a program: flags and their environment variables, the output format, errors, and the commands that
+//! every program has: shell completions and man pages, generated from its flags and commands.
 
 use std::{
     ffi::{OsStr, OsString},
-    fmt,
+    fmt, fs,
     io::{self, IsTerminal, Write},
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
-use clap::builder::StyledStr;
+use anyhow::Context;
+use clap::builder::{PossibleValuesParser, StyledStr, TypedValueParser};
 use clap::{Arg, Command, CommandFactory, FromArgMatches};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, roman};
 use serde::Serialize;
 
 use crate::build_info;
-
-pub use manual::ManualCommand;
 
 /// Prefix of the environment variables of all flags: `IP_LOOKUP_LISTEN` for `--listen`. Kubernetes sets some with the same
 /// prefix for a Service named `ip-lookup`, such as `IP_LOOKUP_PORT` and `IP_LOOKUP_SERVICE_HOST`. No flag has such a name,
@@ -86,13 +88,18 @@ pub fn short_help(ids: &[&str]) -> impl Fn(Arg) -> Arg {
     }
 }
 
-/// The error of a command, with a code for scripts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The error of a command, with a code for scripts such as `account_not_found`.
+#[derive(Debug)]
 pub struct CommandError {
-    /// Such as `account_not_found`.
+    /// For scripts.
     pub code: String,
     /// What happened and what to do next.
     pub message: String,
+}
+
+/// An error with a code for scripts, such as `account_not_found`. `message`: what happened and what to do next.
+pub fn command_error(code: &str, message: String) -> anyhow::Error {
+    CommandError { code: code.to_owned(), message }.into()
 }
 
 impl fmt::Display for CommandError {
@@ -124,9 +131,9 @@ pub fn parse<T: CommandFactory + FromArgMatches>() -> T {
 
 /// The command of a program, with the prefixed environment variables. `--version` also shows the commit; `-V` does not.
 fn command<T: CommandFactory>() -> Command {
-    let command = hide_unused_flags(add_env_prefix(T::command()));
+    let command = hide_unused_flags(T::command());
     let name = command.get_name().to_owned();
-    name_program(command, &name).long_version(build_info::LONG_VERSION.as_str())
+    for_program(command, &name).long_version(build_info::LONG_VERSION.as_str())
 }
 
 /// Adds hidden copies of the flags in [`UNUSED_FLAGS`] to the commands, so clap does not add the visible ones.
@@ -142,8 +149,8 @@ fn hide_unused_flags(mut command: Command) -> Command {
     command
 }
 
-/// Replaces PROGRAM in the help of commands that several programs have.
-fn name_program(mut command: Command, program: &str) -> Command {
+/// Adds the prefix to environment variables, and replaces PROGRAM in the help of commands that several programs have.
+fn for_program(mut command: Command, program: &str) -> Command {
     let with_name = |text: &StyledStr| text.to_string().replace("PROGRAM", program);
     if let Some(about) = command.get_about().map(with_name) {
         command = command.about(about);
@@ -151,10 +158,6 @@ fn name_program(mut command: Command, program: &str) -> Command {
     if let Some(examples) = command.get_after_long_help().map(with_name) {
         command = command.after_long_help(examples);
     }
-    command.mut_subcommands(|subcommand| name_program(subcommand, program))
-}
-
-fn add_env_prefix(command: Command) -> Command {
     let command = command.mut_args(|arg| match arg.get_env().and_then(OsStr::to_str) {
         // clap accepts only static names. Leaks about 10 KB, once per process.
         Some(name) => {
@@ -163,7 +166,7 @@ fn add_env_prefix(command: Command) -> Command {
         }
         None => arg,
     });
-    command.mut_subcommands(add_env_prefix)
+    command.mut_subcommands(|subcommand| for_program(subcommand, program))
 }
 
 /// Whether the arguments have `--output json`. For command lines that clap can't parse.
@@ -193,6 +196,95 @@ pub fn exit(output: Output, result: anyhow::Result<()>) -> ExitCode {
 
 fn json_error(code: &str, message: &str) -> String {
     serde_json::json!({ "error": code, "message": message }).to_string()
+}
+
+/// Generates completions and man pages.
+#[derive(clap::Subcommand, Debug, Clone)]
+pub enum ManualCommand {
+    /// Print a completion script for a shell, for example: source <(PROGRAM completions bash)
+    Completions {
+        /// The shell
+        #[arg(value_parser = PossibleValuesParser::new(["bash", "zsh", "fish"]).try_map(|name| name.parse::<Shell>()))]
+        shell: Shell,
+    },
+    /// Print the man page, or write the pages of all commands to a directory
+    Man {
+        /// Directory for all pages, created if needed
+        #[arg(long, value_name = "DIR")]
+        to: Option<PathBuf>,
+    },
+}
+
+impl ManualCommand {
+    /// Runs the command for the program whose command line is `T`.
+    pub fn run<T: CommandFactory>(&self) -> anyhow::Result<()> {
+        let mut command = command::<T>();
+        match self {
+            Self::Completions { shell } => print(&completions(command, *shell)?),
+            Self::Man { to } => {
+                command = command.disable_help_subcommand(true);
+                command.build();
+                match to {
+                    None => print(str::from_utf8(&man_page(&command)?)?),
+                    Some(dir) => write_pages(&command, dir)
+                        .with_context(|| format!("can't write the man pages to --to {}", dir.display())),
+                }
+            }
+        }
+    }
+}
+
+fn completions(mut command: Command, shell: Shell) -> anyhow::Result<String> {
+    let (name, mut script) = (command.get_name().to_owned(), Vec::new());
+    clap_complete::generate(shell, &mut command, &name, &mut script);
+    let script = String::from_utf8(script)?;
+    // The script for Bash spells a program name with a hyphen in two ways, so nothing after a subcommand is completed:
+    // https://github.com/clap-rs/clap/issues/6421
+    let [wrong, right] = ["__subcmd__", "__"].map(|hyphen| name.replace('-', hyphen) + "__subcmd__");
+    Ok(script.replace(&wrong, &right))
+}
+
+/// Writes the page of a command and those of its subcommands.
+fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
+    fs::create_dir_all(dir)?;
+    let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+    fs::write(dir.join(format!("{name}.1")), man_page(command)?)?;
+    command.get_subcommands().try_for_each(|subcommand| write_pages(subcommand, dir))
+}
+
+/// Like [`Man::render`], with the usage line as synopsis instead of a list of all flags, and with examples.
+fn man_page(command: &Command) -> io::Result<Vec<u8>> {
+    // The page would have no text for flags that `-h` hides.
+    let mut command = command.clone().mut_args(|arg| arg.hide_short_help(false));
+    let usage = command.render_usage().to_string();
+    let examples = command.get_after_long_help().map(ToString::to_string);
+    let (has_commands, has_version) = (command.has_subcommands(), command.get_version().is_some());
+    let (man, mut page) = (Man::new(command), Vec::new());
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    write_section(&mut page, "SYNOPSIS", usage.trim_start_matches("Usage: "))?;
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if has_commands {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(examples) = examples {
+        write_section(&mut page, "EXAMPLES", examples.trim_start_matches("Examples:\n"))?;
+    }
+    if has_version {
+        man.render_version_section(&mut page)?;
+    }
+    Ok(page)
+}
+
+/// Writes a section whose lines are not joined.
+fn write_section(page: &mut dyn Write, name: &str, text: &str) -> io::Result<()> {
+    let mut roff = Roff::new();
+    roff.control("SH", [name]).control("nf", []);
+    for line in text.lines() {
+        roff.text([roman(line)]);
+    }
+    roff.control("fi", []).to_writer(page)
 }
 
 #[cfg(test)]
