@@ -1,13 +1,10 @@
 //! The commands of `ip-lookup`. Those for accounts and keys work while the service runs and while it is stopped.
 
-mod connection;
-
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::Path;
 
 use clap::Parser;
-use connection::Connection;
 use dashboard_api::password_commands::PasswordCommand;
 use geo::update::{self, GeoUpdateArgs, Report};
 use lookup_svc::explain::{self, ExplainArgs};
@@ -15,8 +12,8 @@ use quota_svc::cli::{CliContext, ClientCommand};
 use service_kit::command_line::{ManualCommand, Output, OutputArgs, short_help};
 
 use crate::config::{Config, DATA_DIR};
-use crate::data_dir;
 use crate::service_urls::ServiceUrls;
+use crate::{command_socket, data_dir};
 
 /// The flags that `-h` shows: what a first setup needs.
 const SHORT_HELP: &[&str] = &[
@@ -101,16 +98,17 @@ pub async fn run(command: Command, config: &Config, output: Output) -> anyhow::R
             update::run(*args, Report::default()).await
         }
         Command::Client(command) => {
-            let connection = Connection::open(config, command.creates_store()).await?;
-            let client = connection.client.clone();
-            let context = CliContext::new(client, connection.address.clone(), output, program(config));
-            connection.close_after(command.run(&context)).await
+            let creates_store = matches!(command, ClientCommand::Import(_));
+            let run = async |client, address| {
+                command.run(&CliContext::new(client, address, output, program(config))).await
+            };
+            command_socket::run_command(config, creates_store, run).await
         }
         Command::Password(command) => {
-            let connection = Connection::open(config, false).await?;
-            let (client, program) = (connection.client.clone(), program(config));
             let public_url = ServiceUrls::at(config, config.listen, config.dashboard_addr()).dashboard;
-            connection.close_after(command.run(&client, output, &program, Some(public_url))).await
+            let run =
+                async |client, _| command.run(&client, output, &program(config), Some(public_url)).await;
+            command_socket::run_command(config, false, run).await
         }
     }
 }
