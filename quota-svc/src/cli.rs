@@ -2,24 +2,25 @@
 //! either store and need no access to the store itself.
 
 mod account;
-mod confirm;
 mod context;
 mod export;
 mod import;
 mod key;
 mod key_view;
-mod listing;
-mod overview;
-mod table;
+mod output;
 
 use std::process::ExitCode;
 
 use account::AccountCommand;
+use base::progress::Progress;
 use clap::Parser;
 pub use context::CliContext;
 use export::ExportArgs;
 use import::ImportArgs;
 use key::KeyCommand;
+use output::{attributes, counted, with_commas};
+use quota_api::{Overview, UsageCount};
+use serde_json::json;
 use service_kit::command_line::{self, ManualCommand, OutputArgs, short_help};
 use service_kit::{Kit, runtime};
 
@@ -135,16 +136,47 @@ impl ClientCommand {
     /// Runs the command and prints its result to standard output.
     pub async fn run(self, context: &CliContext) -> anyhow::Result<()> {
         match self {
-            Self::Account(command) => account::run(command, context).await,
-            Self::Key(command) => key::run(command, context).await,
-            Self::Overview => overview::run(context).await,
-            Self::Export(args) => export::run(&args, context).await,
-            Self::Import(args) => import::run(&args, context).await,
+            Self::Account(command) => command.run(context).await,
+            Self::Key(command) => command.run(context).await,
+            Self::Overview => overview(context).await,
+            Self::Export(args) => args.run(context).await,
+            Self::Import(args) => args.run(context).await,
         }
     }
+}
 
-    /// Whether the command can fill a store that does not exist yet.
-    pub fn creates_store(&self) -> bool {
-        matches!(self, Self::Import(_))
+async fn overview(context: &CliContext) -> anyhow::Result<()> {
+    let overview = context.call("", context.client.overview()).await?;
+    let mut progress = Progress::start(Progress::BAR).only_if_slow();
+    progress.set_total(overview.accounts);
+    let mut counts = UsageCount::default();
+    loop {
+        let page = context.call("", context.client.count_keys(counts.next.as_deref())).await?;
+        counts += page;
+        progress.update(counts.accounts, counted(counts.accounts, "account"));
+        if counts.next.is_none() {
+            break;
+        }
     }
+    drop(progress);
+    let mut object = json!(overview);
+    object["counts"] = json!(counts);
+    context.output.show(&object, || overview_text(&overview, &counts))
+}
+
+fn overview_text(overview: &Overview, counts: &UsageCount) -> String {
+    let &UsageCount { accounts, suspended, active, paused, inactive, unreadable, requests_today, .. } =
+        counts;
+    let Overview { demo_used, demo_limit, store, store_problem, .. } = overview;
+    let [active, paused, inactive] = [active, paused, inactive].map(with_commas);
+    let mut rows = vec![
+        ("accounts", format!("{}, {} suspended", with_commas(accounts), with_commas(suspended))),
+        ("keys", format!("{active} active, {paused} paused, {inactive} inactive")),
+        ("unreadable keys", with_commas(unreadable)),
+        ("requests today", with_commas(requests_today)),
+        ("demo today", format!("{} of {}", with_commas(*demo_used), with_commas(*demo_limit))),
+        ("store", store.clone()),
+    ];
+    rows.extend(store_problem.clone().map(|problem| ("problem", problem)));
+    attributes(rows)
 }

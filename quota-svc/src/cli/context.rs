@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::Context;
 use quota_api::{Account, Actor};
 use quota_client::{COMMAND_TIMEOUT, ClientError, QuotaClient, QuotaToken};
 use serde::Serialize;
-use service_kit::command_line::{CommandError, Output};
-use url::Url;
+use serde_json::json;
+use service_kit::command_line::{Output, command_error};
+use url::{Position, Url};
+
+/// Accounts per call: the maximum that quota-svc returns.
+const PAGE_SIZE: u32 = 500;
 
 /// What a command needs to call quota-svc and to print the result.
 pub struct CliContext {
@@ -18,26 +22,14 @@ pub struct CliContext {
     address: String,
 }
 
-/// The object of a call, for its error message.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum ErrorContext<'a> {
-    Account(&'a str),
-    Key(&'a str),
-    Other,
-}
-
 impl CliContext {
     /// For the commands of quota-svc itself.
     pub(super) fn connect(url: &str, token_file: Option<&Path>, output: Output) -> anyhow::Result<Self> {
         let token = QuotaToken::load_flag(token_file)?;
-        let client = QuotaClient::new(url, COMMAND_TIMEOUT).map_err(|error| match error {
-            ClientError::BaseUrl(reason) => {
-                anyhow!("--quota-url: {reason}. Example: http://127.0.0.1:8082")
-            }
-            error => error.into(),
-        })?;
-        let client = client.with_token(&token);
-        Ok(Self::new(client, without_password(url), output, "quota-svc".to_owned()))
+        let client = QuotaClient::new(url, COMMAND_TIMEOUT).context("--quota-url")?.with_token(&token);
+        // Without user name and password, because it is for messages.
+        let address = format!("http://{}", Url::parse(url)?[Position::BeforeHost..].trim_end_matches('/'));
+        Ok(Self::new(client, address, output, "quota-svc".to_owned()))
     }
 
     /// `address` is where quota-svc is, and `program` the program and flags with which commands start, both for messages.
@@ -45,96 +37,103 @@ impl CliContext {
         Self { client: client.acting_as(Actor::Operator), output, program, address }
     }
 
-    /// Finds an account by its login. If there is none, the error names the command that creates it.
-    pub(super) async fn account(&self, login: &str) -> anyhow::Result<Account> {
-        let found = self.client.find_account(login).await;
-        let found = found.map_err(self.explain(ErrorContext::Account(login)))?;
-        found.ok_or_else(|| self.account_not_found(login))
-    }
-
-    pub(super) fn account_not_found(&self, login: &str) -> anyhow::Error {
-        command_error("account_not_found", self.no_account(login))
-    }
-
-    /// Fetches page after page and passes each to `each`. `fetch` gets a cursor and returns the next one with its page.
-    pub(super) async fn for_each_page<P>(
+    /// Waits for a call. Its error states the next step; `subject` is the login or the ID of the key that the call is about.
+    pub(super) async fn call<T>(
         &self,
-        fetch: impl AsyncFn(Option<&str>) -> Result<(Option<String>, P), ClientError>,
-        mut each: impl AsyncFnMut(P) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
-        let mut cursor = None;
-        loop {
-            let (next, page) = fetch(cursor.as_deref()).await.map_err(self.explain(ErrorContext::Other))?;
-            each(page).await?;
-            if next.is_none() {
-                return Ok(());
-            }
-            cursor = next;
+        subject: &str,
+        call: impl Future<Output = Result<T, ClientError>>,
+    ) -> anyhow::Result<T> {
+        call.await.map_err(|error| self.explain(error, subject))
+    }
+
+    /// Like [`Self::call`], but `None` if the account or key is unreadable.
+    pub(super) async fn call_readable<T>(
+        &self,
+        subject: &str,
+        call: impl Future<Output = Result<T, ClientError>>,
+    ) -> anyhow::Result<Option<T>> {
+        match call.await {
+            Err(error) if matches!(error.code(), Some("unreadable_account" | "unreadable_key")) => Ok(None),
+            result => result.map(Some).map_err(|error| self.explain(error, subject)),
         }
     }
 
-    /// Prints `object` as JSON, or `text`, depending on `--output`.
-    pub(super) fn show(&self, object: &impl Serialize, text: impl FnOnce() -> String) -> anyhow::Result<()> {
-        self.output.show(object, text)
+    /// Finds an account by its login. If there is none, the error names the command that creates it.
+    pub(super) async fn account(&self, login: &str) -> anyhow::Result<Account> {
+        let found = self.call(login, self.client.find_account(login)).await?;
+        found.ok_or_else(|| command_error("account_not_found", self.no_account(login)))
     }
 
-    /// Turns errors of a call into messages that state the next step.
-    pub(super) fn explain<'a>(
-        &'a self,
-        context: ErrorContext<'a>,
-    ) -> impl Fn(ClientError) -> anyhow::Error + Copy + 'a {
-        move |error| self.message(error, context)
-    }
-
-    fn message(&self, error: ClientError, context: ErrorContext<'_>) -> anyhow::Error {
-        let (url, cause) = (&self.address, root_cause(&error));
-        let (code, message) = match &error {
-            ClientError::Api { code, message, .. } => (code.as_str(), self.api_error(code, message, context)),
-            ClientError::Unreachable(_) => (
-                "unreachable",
-                format!(
-                    "can't reach quota-svc at {url} ({cause}). Start it with --store-file or --redis-url, or set \
-                     --quota-url"
-                ),
-            ),
-            ClientError::TimedOut | ClientError::Interrupted(_) => (
-                "no_response",
-                format!(
-                    "no response from quota-svc at {url} ({cause}). The command may have taken effect: check before you \
-                     repeat it"
-                ),
-            ),
-            ClientError::Protocol(_) => (
-                "invalid_response",
-                format!(
-                    "the response from {url} is not from this version of quota-svc ({cause}); check --quota-url"
-                ),
-            ),
-            _ => ("failed", format!("the command could not be sent ({cause})")),
-        };
-        command_error(code, message)
-    }
-
-    fn api_error(&self, code: &str, message: &str, context: ErrorContext<'_>) -> String {
-        let program = &self.program;
-        match (code, context) {
-            ("account_not_found", ErrorContext::Account(login)) => self.no_account(login),
-            ("account_exists", ErrorContext::Account(login)) => {
-                format!("account {} already exists", redacted(login))
+    /// Calls `each` with the readable accounts of every page, ordered by login. Returns the IDs of the unreadable ones.
+    pub(super) async fn for_each_page(
+        &self,
+        mut each: impl AsyncFnMut(Vec<Account>) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Vec<String>> {
+        let (mut unreadable, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = self.client.list_accounts(cursor.as_deref(), PAGE_SIZE);
+            let mut page = self.call("", page).await?;
+            page.accounts.sort_by(|a, b| a.login.cmp(&b.login));
+            each(page.accounts).await?;
+            unreadable.append(&mut page.unreadable);
+            cursor = page.next;
+            if cursor.is_none() {
+                return Ok(unreadable);
             }
-            ("key_limit_reached", ErrorContext::Account(login)) => format!(
-                "{message} To see the account's keys, run: {program} key list --account {login}. To delete one, run: \
+        }
+    }
+
+    /// Prints an account or a key after a command that changes it, and whether it has changed.
+    pub(super) fn show_change(
+        &self,
+        noun: &str,
+        object: &impl Serialize,
+        changed: bool,
+        text: &str,
+    ) -> anyhow::Result<()> {
+        let mut object = json!(object);
+        object["changed"] = json!(changed);
+        self.output.show(&object, || match changed {
+            true => text.to_owned(),
+            false => format!("Nothing has changed: the {noun} was already as requested.\n\n{text}"),
+        })
+    }
+
+    pub(super) fn explain(&self, error: ClientError, subject: &str) -> anyhow::Error {
+        let (code, next) = match &error {
+            ClientError::Api { code, message, .. } => {
+                return command_error(code, self.explain_rejection(code, message, subject));
+            }
+            ClientError::Unreachable(_) => {
+                ("unreachable", "Start it with --store-file or --redis-url, or set --quota-url")
+            }
+            ClientError::Protocol(_) => {
+                ("invalid_response", "It may be of another version; check --quota-url")
+            }
+            _ => ("no_response", "The command may have taken effect: check before you repeat it"),
+        };
+        let error = anyhow::Error::from(error);
+        // The errors between the first and the innermost one don't help an operator.
+        let cause = error.chain().skip(1).last().map_or_else(String::new, |cause| format!(" ({cause})"));
+        command_error(code, format!("{error} at {}{cause}. {next}", self.address))
+    }
+
+    fn explain_rejection(&self, code: &str, message: &str, subject: &str) -> String {
+        let program = &self.program;
+        match code {
+            "account_not_found" => self.no_account(subject),
+            "account_exists" => format!("account {} already exists", redacted(subject)),
+            "key_limit_reached" => format!(
+                "{message} To see the account's keys, run: {program} key list --account {subject}. To delete one, run: \
                  {program} key delete ID"
             ),
-            ("key_not_found", ErrorContext::Key(id)) => {
-                format!("no key with ID {id}. To see the IDs, run: {program} key list")
-            }
-            ("key_inactive", ErrorContext::Key(id)) => format!("{message} Run: {program} key reactivate {id}"),
-            ("key_paused", ErrorContext::Key(id)) => format!("{message} Run: {program} key resume {id}"),
-            ("unauthorized", _) => "this quota-svc requires a token, and the one that was sent is missing or wrong. Set \
+            "key_not_found" => format!("no key with ID {subject}. To see the IDs, run: {program} key list"),
+            "key_inactive" => format!("{message} Run: {program} key reactivate {subject}"),
+            "key_paused" => format!("{message} Run: {program} key resume {subject}"),
+            "unauthorized" => "this quota-svc requires a token, and the one that was sent is missing or wrong. Set \
                  --quota-token-file: for ip-lookup, the file quota-token in its --data-dir"
                 .to_owned(),
-            ("not_found", _) => "this quota-svc does not serve this operation. A quota-svc with `--serve charges`, like \
+            "not_found" => "this quota-svc does not serve this operation. A quota-svc with `--serve charges`, like \
                  the one next to lookup-svc, accepts no commands. Use the quota-svc of dashboard-api: run the command \
                  there, or set --quota-url"
                 .to_owned(),
@@ -148,31 +147,9 @@ impl CliContext {
     }
 }
 
-pub(super) fn command_error(code: &str, message: String) -> anyhow::Error {
-    CommandError { code: code.to_owned(), message }.into()
-}
-
-/// The innermost error: the errors around it don't help an operator.
-fn root_cause(error: &dyn std::error::Error) -> String {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
-}
-
 /// The login for an error message; a placeholder if it is an API key, entered by mistake.
 fn redacted(login: &str) -> &str {
     if login.contains(api_key::PREFIX) { "LOGIN" } else { login }
-}
-
-/// The URL for messages, without user name and password. `--quota-url` if it can't be parsed.
-fn without_password(url: &str) -> String {
-    let Ok(mut url) = Url::parse(url) else { return "--quota-url".to_owned() };
-    if url.set_username("").is_ok() && url.set_password(None).is_ok() {
-        return url.as_str().trim_end_matches('/').to_owned();
-    }
-    "--quota-url".to_owned()
 }
 
 #[cfg(test)]
@@ -181,35 +158,30 @@ mod tests {
 
     use super::*;
 
-    fn context() -> CliContext {
-        CliContext::connect("http://127.0.0.1:8082", Some(testkit::process::token_file()), Output::Text)
-            .unwrap()
+    fn context(url: &str) -> CliContext {
+        CliContext::connect(url, Some(testkit::process::token_file()), Output::Text).unwrap()
     }
 
     #[test]
     fn messages_contain_no_secrets() {
-        assert_eq!(without_password("http://u:hush@127.0.0.1:8082/"), "http://127.0.0.1:8082");
-        let no_account = |login: &str| context().no_account(login);
-        assert!(!no_account("ipl_0123456789").contains("0123456789"));
-        assert!(no_account("ada").ends_with("quota-svc account create ada"));
+        let context = context("http://u:hush@127.0.0.1:8082/");
+        assert_eq!(context.address, "http://127.0.0.1:8082");
+        assert!(!context.no_account("ipl_0123456789").contains("0123456789"));
+        assert!(context.no_account("ada").ends_with("quota-svc account create ada"));
     }
 
     #[test]
-    fn api_error_names_the_next_command() {
-        let message = |code, error_context| context().api_error(code, "Reason.", error_context);
-        assert!(message("key_inactive", ErrorContext::Key("ab")).contains("key reactivate ab"));
-        assert!(message("key_paused", ErrorContext::Key("ab")).contains("key resume ab"));
-        assert!(
-            message("key_limit_reached", ErrorContext::Account("ada")).contains("key list --account ada")
-        );
-        assert!(message("unauthorized", ErrorContext::Other).contains("--quota-token-file"));
-        assert!(message("not_found", ErrorContext::Other).contains("--serve charges"));
-        let contexts = [ErrorContext::Key("ab"), ErrorContext::Account("ada"), ErrorContext::Other];
-        for (code, error_context) in
-            RejectionCode::ALL.iter().flat_map(|code| contexts.map(|each| (code, each)))
-        {
-            let shown = message(code.as_str(), error_context);
-            let is_specific = ["account ada", "no key with ID ab"].iter().any(|text| shown.contains(text));
+    fn rejection_names_the_next_command() {
+        let context = context("http://127.0.0.1:8082");
+        let message = |code, subject| context.explain_rejection(code, "Reason.", subject);
+        assert!(message("key_inactive", "ab").contains("key reactivate ab"));
+        assert!(message("key_paused", "ab").contains("key resume ab"));
+        assert!(message("key_limit_reached", "ada").contains("key list --account ada"));
+        assert!(message("unauthorized", "").contains("--quota-token-file"));
+        assert!(message("not_found", "").contains("--serve charges"));
+        for code in RejectionCode::ALL {
+            let shown = message(code.as_str(), "ada");
+            let is_specific = ["account ada", "no key with ID ada"].iter().any(|text| shown.contains(text));
             assert!(is_specific || shown.contains("Reason."), "{code:?}: {shown}");
         }
     }

@@ -1,25 +1,25 @@
 //! The `import` command: sends JSON lines in batches, several batches at the same time. Memory use does not grow with
 //! the input.
 
-mod lines;
-
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal, Read};
+use std::io::{self, BufRead, BufReader, IsTerminal, Read};
+use std::iter;
 use std::path::{Path, PathBuf};
-use std::thread::JoinHandle;
+use std::pin::pin;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use base::progress::Progress;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use lines::Batch;
-use quota_api::{ImportReport, KEYS_PER_ACCOUNT};
-use quota_client::{ClientError, QuotaClient};
-use tokio::sync::mpsc;
+use futures_util::{Stream, StreamExt, stream};
+use jiff::Timestamp;
+use quota_api::{ExportedAccount, ImportReport, ImportRequest, KEYS_PER_ACCOUNT};
+use quota_client::ClientError;
+use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
 
-use super::context::{CliContext, ErrorContext};
-use super::table::{cell, counted, number, table};
+use super::context::CliContext;
+use super::output::{accounts_with_keys, counted, table, with_commas};
+use crate::domain::transfer::ImportAccount;
 
 /// Batches sent at the same time; enough to keep quota-svc busy while the next batch is read.
 const MAX_IN_FLIGHT: usize = 4;
@@ -28,6 +28,16 @@ const MAX_IN_FLIGHT: usize = 4;
 const MAX_ATTEMPTS: u32 = 3;
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+const MAX_ACCOUNTS: usize = 200;
+
+/// A batch ends once it has this many bytes of input. It can take one more line, and both together stay far below the 4 MiB
+/// that quota-svc accepts.
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// Maximum length of a line in bytes. An account with 10 keys and a month of usage is under 32 KiB. The limit keeps
+/// input without line breaks from filling the memory.
+const MAX_LINE: u64 = 1 << 20;
+
 #[derive(clap::Args, Debug)]
 pub struct ImportArgs {
     /// JSON lines written by `export`; `-` is standard input
@@ -35,135 +45,242 @@ pub struct ImportArgs {
     from: PathBuf,
 }
 
-#[derive(Default)]
-struct Totals {
-    report: ImportReport,
-    bytes: u64,
-}
-
-pub(super) async fn run(args: &ImportArgs, context: &CliContext) -> anyhow::Result<()> {
-    let (input, size) = open(&args.from)?;
-    let mut totals = Totals::default();
-    let (batches, reader) = read_batches(input);
-    let result = send_all(batches, &mut totals, progress(size), context).await;
-    // Joined only if all batches were received: after an error, the thread may be blocked in a read.
-    let result = result
-        .and_then(|()| reader.join().map_err(|_| anyhow!("the thread that reads the input has panicked")));
-    let report = totals.report;
-    result.with_context(|| {
-        format!(
-            "import stopped after adding {} and {}. Running it again is safe: existing entries are not changed",
-            counted(report.accounts_created, "account"),
-            counted(report.keys_created, "key"),
-        )
-    })?;
-    context.show(&report, || summary(&report))
-}
-
-/// A bar if the size of the input is known, else a spinner.
-fn progress(size: Option<u64>) -> Progress {
-    let template = if size.is_some() { Progress::BAR } else { "{spinner} {msg}  {elapsed}" };
-    let progress = Progress::start(template).only_if_slow();
-    if let Some(size) = size {
+impl ImportArgs {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<()> {
+        let (input, size) = open(&self.from)?;
+        // A bar if the size of the input is known, else a spinner.
+        let template = if size > 0 { Progress::BAR } else { "{spinner} {msg}  {elapsed}" };
+        let mut progress = Progress::start(template).only_if_slow();
         progress.set_total(size);
+        let (mut report, mut bytes, mut result) = (ImportReport::default(), 0, Ok(()));
+        let stop = Notify::new();
+        let batches = stream(batches(BufReader::new(input))).take_until(stop.notified());
+        let mut responses = pin!(batches.map(|batch| send(batch, context)).buffer_unordered(MAX_IN_FLIGHT));
+        // After the first error, only the batches in flight are awaited, so that the report is correct.
+        while let Some(response) = responses.next().await {
+            match response {
+                Ok((sent, batch_bytes)) => {
+                    report += sent;
+                    bytes += batch_bytes;
+                    let accounts = report.accounts_created + report.accounts_kept;
+                    let keys = report.keys_created + report.keys_kept;
+                    progress.update(bytes, accounts_with_keys(accounts, keys));
+                }
+                Err(error) => {
+                    stop.notify_one();
+                    result = result.and(Err(error));
+                }
+            }
+        }
+        drop(progress);
+        result.with_context(|| {
+            format!(
+                "import stopped after adding {} and {}. Running it again is safe: existing entries are not changed",
+                counted(report.accounts_created, "account"),
+                counted(report.keys_created, "key"),
+            )
+        })?;
+        context.output.show(&report, || summary(&report))
     }
-    progress
 }
 
-/// Opens the input. Also returns its size, which is known only for a regular file.
-fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, Option<u64>)> {
+/// Opens the input. Also returns its size; 0 if that is not known, as for a pipe.
+fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, u64)> {
     if path.as_os_str() == "-" {
         if io::stdin().is_terminal() {
             eprintln!("Reading JSON lines from the terminal. Press Ctrl-D to finish.");
         }
-        return Ok((Box::new(io::stdin()), None));
+        return Ok((Box::new(io::stdin()), 0));
     }
     let file = File::open(path).with_context(|| format!("can't read {}", path.display()))?;
-    let size = file.metadata().ok().filter(|metadata| metadata.is_file()).map(|metadata| metadata.len());
+    let size = file.metadata().map_or(0, |metadata| metadata.len());
     Ok((Box::new(file), size))
 }
 
-/// Reads on a detached thread: a read from a pipe may block long after the import has failed.
-fn read_batches(input: Box<dyn Read + Send>) -> (mpsc::Receiver<anyhow::Result<Batch>>, JoinHandle<()>) {
-    let (send, batches) = mpsc::channel(1);
-    let reader = std::thread::spawn(move || {
-        lines::batches(BufReader::with_capacity(1 << 16, input), |batch| send.blocking_send(batch).is_ok());
-    });
-    (batches, reader)
-}
-
-/// Stops sending after the first error, but waits for the batches in flight so that the totals are correct.
-async fn send_all(
-    mut batches: mpsc::Receiver<anyhow::Result<Batch>>,
-    totals: &mut Totals,
-    mut progress: Progress,
-    context: &CliContext,
-) -> anyhow::Result<()> {
-    let (mut in_flight, mut reading, mut result) = (FuturesUnordered::new(), true, Ok(()));
+/// Sends a batch, and retries transient errors. If a failed attempt has added entries, the retry reports them as existing.
+/// Returns the report and the length of the batch in the input.
+async fn send(batch: anyhow::Result<Batch>, context: &CliContext) -> anyhow::Result<(ImportReport, u64)> {
+    let Batch { accounts, first_line, last_line, bytes } = batch?;
+    let (request, mut attempt) = (ImportRequest { accounts }, 1);
     loop {
-        tokio::select! {
-            batch = batches.recv(), if reading && in_flight.len() < MAX_IN_FLIGHT => match batch {
-                Some(Ok(batch)) => in_flight.push(send(batch, &context.client)),
-                Some(Err(error)) => (reading, result) = (false, result.and(Err(error))),
-                None => reading = false,
-            },
-            Some((batch, response)) = in_flight.next() => match response {
-                Ok(report) => {
-                    totals.report += report;
-                    totals.bytes += batch.bytes;
-                    progress.update(totals.bytes, totals.message());
-                }
-                Err(error) => (reading, result) = (false, result.and(Err(batch_error(&batch, error, context)))),
-            },
-            else => return result,
+        match context.client.import(&request).await {
+            Ok(report) => return Ok((report, bytes)),
+            Err(error) if attempt < MAX_ATTEMPTS && is_transient(&error) => {
+                attempt += 1;
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+            Err(error) => {
+                let what = format!("lines {first_line} to {last_line} were not imported");
+                return Err(context.explain(error, "").context(what));
+            }
         }
     }
 }
 
-/// Sends a batch and retries transient errors. If a failed attempt has added entries, the retry reports them as
-/// existing.
-async fn send(batch: Batch, client: &QuotaClient) -> (Batch, Result<ImportReport, ClientError>) {
-    let mut attempt = 1;
-    loop {
-        let response = client.import(&batch.request).await;
-        let is_transient =
-            |error: &ClientError| matches!(error, ClientError::TimedOut) || error.status() == Some(503);
-        if attempt == MAX_ATTEMPTS || !response.as_ref().is_err_and(is_transient) {
-            return (batch, response);
-        }
-        attempt += 1;
-        tokio::time::sleep(RETRY_DELAY).await;
-    }
-}
-
-fn batch_error(batch: &Batch, error: ClientError, context: &CliContext) -> anyhow::Error {
-    let (first, last) = (batch.lines.start(), batch.lines.end());
-    context.explain(ErrorContext::Other)(error).context(format!("lines {first} to {last} were not imported"))
-}
-
-impl Totals {
-    fn message(&self) -> String {
-        let ImportReport { accounts_created, accounts_kept, keys_created, keys_kept, .. } = self.report;
-        let (accounts, keys) = (accounts_created + accounts_kept, keys_created + keys_kept);
-        format!("{} with {}", counted(accounts, "account"), counted(keys, "key"))
-    }
+fn is_transient(error: &ClientError) -> bool {
+    matches!(error, ClientError::TimedOut) || error.status() == Some(503)
 }
 
 fn summary(report: &ImportReport) -> String {
-    let mut rows = table(&["", "added", "existing", "skipped"]);
-    let accounts = [report.accounts_created, report.accounts_kept, 0].map(number);
-    let keys = [report.keys_created, report.keys_kept, report.keys_refused].map(number);
-    rows.add_row([cell("accounts")].into_iter().chain(accounts));
-    rows.add_row([cell("keys")].into_iter().chain(keys));
-    let note = match report.keys_refused {
-        0 => String::new(),
-        skipped => {
-            let skipped = counted(skipped, "key");
-            format!(
-                "\n\n{skipped} skipped: an account can have at most {KEYS_PER_ACCOUNT} keys, and a key that another \
-                 account holds stays there."
-            )
-        }
+    let row = |noun: &str, numbers: [u64; 3]| {
+        let [added, existing, skipped] = numbers.map(|number| format!("{:>8}", with_commas(number)));
+        [noun.to_owned(), added, existing, skipped]
     };
-    rows.trim_fmt() + &note
+    let rows = [
+        row("accounts", [report.accounts_created, report.accounts_kept, 0]),
+        row("keys", [report.keys_created, report.keys_kept, report.keys_refused]),
+    ];
+    let mut text = table(&["", "added", "existing", "skipped"], rows);
+    if report.keys_refused > 0 {
+        text += &format!(
+            "\n\n{} skipped: an account can have at most {KEYS_PER_ACCOUNT} keys, and a key that another account holds \
+             stays there.",
+            counted(report.keys_refused, "key")
+        );
+    }
+    text
+}
+
+/// Reads the batches on other threads, because a read from a pipe may block long after the import has failed.
+fn stream<I>(batches: I) -> impl Stream<Item = anyhow::Result<Batch>>
+where
+    I: Iterator<Item = anyhow::Result<Batch>> + Send + 'static,
+{
+    stream::unfold(Some(batches), async |batches| {
+        let mut batches = batches?;
+        match spawn_blocking(move || (batches.next(), batches)).await {
+            Ok((batch, batches)) => Some((batch?, Some(batches))),
+            Err(panic) => Some((Err(panic.into()), None)),
+        }
+    })
+}
+
+/// Splits JSON lines into batches. Every line is validated before its batch is sent. An invalid one ends the batches, and its
+/// error is the last item; the lines before it are still sent, so that its number shows where the import stopped.
+fn batches(mut input: impl BufRead) -> impl Iterator<Item = anyhow::Result<Batch>> {
+    let (mut line, mut ended, mut error) = (0, false, None);
+    iter::from_fn(move || {
+        let mut batch = Batch::default();
+        while !ended && !batch.is_full() {
+            match batch.read_line(&mut input, &mut line) {
+                Ok(is_end) => ended = is_end,
+                Err(invalid) => (ended, error) = (true, Some(invalid)),
+            }
+        }
+        if batch.accounts.is_empty() { error.take().map(Err) } else { Some(Ok(batch)) }
+    })
+}
+
+/// Accounts sent in one call.
+#[derive(Debug, Default)]
+struct Batch {
+    accounts: Vec<ExportedAccount>,
+    /// Line numbers, in the input, of the first and the last account.
+    first_line: u64,
+    last_line: u64,
+    /// Bytes read for this batch, including empty lines.
+    bytes: u64,
+}
+
+impl Batch {
+    fn is_full(&self) -> bool {
+        self.accounts.len() >= MAX_ACCOUNTS || (self.bytes >= BATCH_BYTES && !self.accounts.is_empty())
+    }
+
+    /// Adds the next line. `line` is the number of lines read. Returns true at the end of the input.
+    fn read_line(&mut self, input: &mut impl BufRead, line: &mut u64) -> anyhow::Result<bool> {
+        let mut text = Vec::new();
+        let read = input.take(MAX_LINE + 1).read_until(b'\n', &mut text);
+        let read = read.with_context(|| format!("can't read the input after line {line}"))? as u64;
+        if read == 0 {
+            return Ok(true);
+        }
+        *line += 1;
+        ensure!(read <= MAX_LINE, "line {line} is longer than {MAX_LINE} bytes, the maximum for one account");
+        if !text.trim_ascii().is_empty() {
+            self.accounts.push(parse(&text).with_context(|| format!("line {line}"))?);
+            self.last_line = *line;
+            if self.accounts.len() == 1 {
+                self.first_line = *line;
+            }
+        }
+        self.bytes += read;
+        Ok(false)
+    }
+}
+
+/// The errors don't repeat the line, because it contains hashes of keys and passwords.
+fn parse(line: &[u8]) -> anyhow::Result<ExportedAccount> {
+    let account = serde_json::from_slice(line).map_err(|error| {
+        let reason = match error.is_data() {
+            true => "a field is missing, unknown or of the wrong type",
+            false => "not valid JSON; each line must be one JSON object",
+        };
+        anyhow!("column {}: {reason}", error.column())
+    })?;
+    // quota-svc validates again; validating here lets the error name the line.
+    ImportAccount::from_export(&account, Timestamp::now().as_millisecond())?;
+    Ok(account)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::RangeInclusive;
+
+    use super::*;
+
+    const VALID: &str = r#"{"login":"ada","created_at":1,"keys":[]}"#;
+
+    /// The line numbers and the number of accounts of each batch, and the error.
+    fn read(input: &str) -> (Vec<(RangeInclusive<u64>, usize)>, Option<String>) {
+        let (mut sizes, mut error) = (Vec::new(), None);
+        for batch in batches(input.as_bytes()) {
+            assert!(error.is_none(), "nothing follows the error");
+            match batch {
+                Ok(batch) => sizes.push((batch.first_line..=batch.last_line, batch.accounts.len())),
+                Err(line_error) => error = Some(format!("{line_error:#}")),
+            }
+        }
+        (sizes, error)
+    }
+
+    #[test]
+    fn batch_has_at_most_200_accounts() {
+        let (sizes, error) = read(&format!("{VALID}\n").repeat(401));
+        assert_eq!(sizes, [(1..=200, 200), (201..=400, 200), (401..=401, 1)]);
+        assert_eq!(error, None);
+        assert_eq!(read(&format!("{VALID}\n").repeat(200)).0, [(1..=200, 200)]);
+    }
+
+    #[test]
+    fn batch_ends_after_one_mebibyte() {
+        let padded = format!("{VALID}{}\n", " ".repeat(300_000));
+        assert_eq!(read(&padded.repeat(5)).0, [(1..=4, 4), (5..=5, 1)]);
+    }
+
+    #[test]
+    fn empty_lines_are_skipped_but_numbered() {
+        let (sizes, error) = read(&format!("\n{VALID}\r\n \n{VALID}\n\nnonsense"));
+        assert_eq!(sizes, [(2..=4, 2)]);
+        assert!(error.unwrap().starts_with("line 6: column"));
+        assert_eq!(read("\n\n"), (Vec::new(), None));
+    }
+
+    #[test]
+    fn invalid_line_ends_the_batches() {
+        for (invalid, message) in [
+            ("{", "not valid JSON"),
+            ("{}", "missing"),
+            (r#"{"login":"ada","created_at":1,"keys":[],"hush":1}"#, "unknown"),
+            (r#"{"login":"a b","created_at":1,"keys":[]}"#, "a login"),
+            (&" ".repeat(2 << 20), "longer than"),
+        ] {
+            let (sizes, error) = read(&format!("{VALID}\n{invalid}\n{VALID}\n"));
+            let error = error.unwrap();
+            assert_eq!(sizes.len(), 1, "{error}");
+            assert_eq!(sizes[0].1, 1, "{error}");
+            assert!(error.starts_with("line 2") && error.contains(message), "{error}");
+            assert!(!error.contains("hush"), "{error}");
+        }
+    }
 }

@@ -1,26 +1,32 @@
-//! The `key` commands: create, list, find, change, delete, usage and events.
+//! The `key` commands.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::pin::pin;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use api_key::ApiKey;
 use base::flags::parse_duration;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use quota_api::{
-    KeyList, KeySettings, KeyState, MaybeUndefined, NewKey, OwnedKey, Rotation, Scope, SetDailyLimit,
-    SettingsChange, StateChange,
+    Account, CreatedKey, Key, KeyList, KeySettings, KeyState, MaybeUndefined, NewKey, OwnedKey, Rotation,
+    Scope, SetDailyLimit, SettingsChange, StateChange,
 };
 use quota_client::ClientError;
 use serde_json::json;
-use service_kit::command_line::Output;
+use service_kit::command_line::{Output, command_error};
 
-use super::confirm::ConfirmArgs;
-use super::context::{CliContext, ErrorContext, command_error};
-use super::key_view::{self, KeyView};
-use super::listing;
-use super::table::time;
+use super::context::CliContext;
+use super::key_view::{HEADINGS, KeyView, KeyViews, event_table, unreadable_text, usage_table};
+use super::output::{ConfirmArgs, PagedList, time};
 use crate::domain::account::Login;
 use crate::domain::id::KeyId;
+
+/// Accounts whose keys are fetched at the same time.
+const CONCURRENT_CALLS: usize = 8;
+
+/// Fewest digits of an ID that may stand for it.
+const MIN_DIGITS: usize = 4;
 
 /// Maximum input of `key find` in bytes. A key has 42.
 const MAX_INPUT: u64 = 4096;
@@ -134,87 +140,67 @@ pub struct KeyArg {
     key: String,
 }
 
-/// The code of the error about an argument that identifies no single key.
-const INVALID_ID: &str = "invalid_id";
-
-/// Fewest digits of an ID that may stand for it.
-const MIN_DIGITS: usize = 4;
-
 impl KeyArg {
     /// Finds the ID. An error does not repeat the argument, which may be the secret key itself, except for a login.
     async fn id(&self, context: &CliContext) -> anyhow::Result<String> {
-        let (text, program) = (self.key.as_str(), &context.program);
-        if KeyId::from_hex(text).is_ok() {
-            return Ok(text.to_owned());
+        if KeyId::from_hex(&self.key).is_ok() {
+            return Ok(self.key.clone());
         }
-        let is_hint = text.contains('…') || text.contains("...");
-        if text.starts_with(api_key::PREFIX) && !is_hint {
-            return Err(command_error(
-                INVALID_ID,
-                format!(
-                    "this is an API key, not its ID. To find the ID, run: {program} key find, and enter the key there"
-                ),
-            ));
-        }
-        let found = match text.split_once('/') {
-            Some((login, name)) => {
-                let account = context.account(login).await?;
-                let keys = context.client.keys(&account.id).await;
-                let keys = keys.map_err(context.explain(ErrorContext::Account(login)))?.keys;
-                keys.into_iter().filter(|key| key.settings.name == name).map(|key| key.id).collect()
-            }
-            None => self.find(context).await?,
+        let (start, hint) = (self.key.to_lowercase(), self.key.replace("...", "…"));
+        let is_start = start.len() >= MIN_DIGITS && start.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let of_login = self.key.split_once('/').filter(|_| !self.key.starts_with(api_key::PREFIX));
+        let is_meant = |key: &Key| match of_login {
+            Some((_, name)) => key.settings.name == name,
+            None => key.hint == hint || (is_start && key.id.starts_with(&start)),
         };
+        let mut found = Vec::new();
+        let mut search = async |accounts: Vec<Account>| {
+            let keys = keys_of(&accounts, None, context).await?.keys.into_iter().map(|view| view.key);
+            found.extend(keys.filter(is_meant).map(|key| key.id));
+            Ok(())
+        };
+        let program = &context.program;
+        match of_login {
+            Some((login, _)) => search(vec![context.account(login).await?]).await?,
+            None if is_start || hint.contains('…') => drop(context.for_each_page(search).await?),
+            None => {
+                return Err(invalid_id(format!(
+                    "expected an ID, its first {MIN_DIGITS} or more digits, a hint such as ipl_abcd…wxyz, or LOGIN/NAME; a \
+                     key is not its ID. To find the ID of a key, run: {program} key find. To see all, run: {program} key list"
+                )));
+            }
+        }
         match &found[..] {
             [id] => Ok(id.clone()),
-            [] => Err(command_error(
-                "key_not_found",
-                format!("no such key. To see the keys, run: {program} key list"),
-            )),
-            _ => Err(command_error(
-                INVALID_ID,
-                format!("there are several such keys: give the ID. To see the IDs, run: {program} key list"),
-            )),
-        }
-    }
-
-    /// Searches all keys for the hint or the first digits of an ID.
-    async fn find(&self, context: &CliContext) -> anyhow::Result<Vec<String>> {
-        let (text, mut found) = (self.key.replace("...", "…"), Vec::new());
-        let is_prefix = text.len() >= MIN_DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_prefix && !text.contains('…') {
-            return Err(command_error(
-                INVALID_ID,
-                format!(
-                    "expected an ID, its first {MIN_DIGITS} or more digits, a hint such as ipl_abcd…wxyz, or LOGIN/NAME. \
-                     To see the keys, run: {} key list",
-                    context.program
-                ),
-            ));
-        }
-        listing::for_each_key(context, |key| {
-            if key.hint == text || (is_prefix && key.id.starts_with(&text.to_lowercase())) {
-                found.push(key.id.clone());
+            [] => {
+                let message = format!("no such key. To see the keys, run: {program} key list");
+                Err(command_error("key_not_found", message))
             }
-        })
-        .await?;
-        Ok(found)
+            _ => Err(invalid_id(format!(
+                "there are several such keys: give the ID. To see the IDs, run: {program} key list"
+            ))),
+        }
     }
 }
 
+/// The error of an argument that identifies no single key.
+fn invalid_id(message: String) -> anyhow::Error {
+    command_error("invalid_id", message)
+}
+
 /// A point in time: a duration from now on, a date, or a date with a time, in UTC.
-fn parse_time(text: &str) -> Result<u32, String> {
+fn parse_time(text: &str) -> Result<u32, &'static str> {
     let midnight = format!("{text}T00:00:00Z");
     let date = || humantime::parse_rfc3339_weak(text).or_else(|_| humantime::parse_rfc3339(&midnight));
     let time = match humantime::parse_duration(text) {
         Ok(duration) => SystemTime::now().checked_add(duration).ok_or("is too far in the future")?,
-        Err(_) => date().map_err(|_| "must be a time such as 30d or a date such as 2027-01-31".to_owned())?,
+        Err(_) => date().map_err(|_| "must be a time such as 30d or a date such as 2027-01-31")?,
     };
     let seconds = time.duration_since(UNIX_EPOCH).ok().and_then(|time| u32::try_from(time.as_secs()).ok());
-    seconds.ok_or_else(|| "must be a time between 1970 and 2106".to_owned())
+    seconds.ok_or("must be a time between 1970 and 2106")
 }
 
-fn parse_expiry(text: &str) -> Result<MaybeUndefined<u32>, String> {
+fn parse_expiry(text: &str) -> Result<MaybeUndefined<u32>, &'static str> {
     if text == "never" { Ok(MaybeUndefined::Null) } else { parse_time(text).map(MaybeUndefined::Value) }
 }
 
@@ -232,177 +218,192 @@ pub(super) fn generate(login: &str, output: Output) -> anyhow::Result<()> {
     output.show(&json!({ "key": key.expose() }), || key.expose().to_owned())
 }
 
-pub(super) async fn run(command: KeyCommand, context: &CliContext) -> anyhow::Result<()> {
-    let client = &context.client;
-    let change_state = async |key: &KeyArg, change| {
-        show_change(key, async |id| client.change_state(id, None, change).await, context).await
-    };
-    let change_settings = async |key: &KeyArg, change: SettingsChange| {
-        show_change(key, async |id| client.change_key(id, None, &change).await, context).await
-    };
-    match command {
-        KeyCommand::Create { account, name, scope, daily_limit, expires, origin } => {
-            let settings = KeySettings { name, scope, expires_at: expires, allowed_origins: origin };
-            create(&account, NewKey { settings, daily_limit }, context).await
+impl KeyCommand {
+    pub(super) async fn run(self, context: &CliContext) -> anyhow::Result<()> {
+        let client = &context.client;
+        let set_state = async |key: &KeyArg, to| {
+            change(key, context, async |id| client.change_state(id, None, to).await).await
+        };
+        let set = async |key: &KeyArg, settings: SettingsChange| {
+            change(key, context, async |id| client.change_key(id, None, &settings).await).await
+        };
+        match self {
+            Self::Create { account, name, scope, daily_limit, expires, origin } => {
+                let settings = KeySettings { name, scope, expires_at: expires, allowed_origins: origin };
+                create(&account, NewKey { settings, daily_limit }, context).await
+            }
+            Self::Generate { login } => generate(&login, context.output),
+            Self::List { account: Some(login), state } => list(&login, state, context).await,
+            Self::List { account: None, state } => list_all(state, context).await,
+            Self::Find => find(context).await,
+            Self::Show(key) => show(&key.id(context).await?, context).await,
+            Self::Resume(key) => set_state(&key, StateChange::Resume).await,
+            Self::Deactivate(key) => set_state(&key, StateChange::Deactivate).await,
+            Self::Reactivate(key) => set_state(&key, StateChange::Reactivate).await,
+            Self::Rename { key, name } => set(&key, SettingsChange::rename(&name)).await,
+            Self::SetExpiry { key, expires } => {
+                set(&key, SettingsChange { expires_at: expires, ..SettingsChange::default() }).await
+            }
+            Self::SetOrigins { key, origin } => {
+                let origins = if origin == ["any"] { Vec::new() } else { origin };
+                set(&key, SettingsChange { allowed_origins: Some(origins), ..SettingsChange::default() })
+                    .await
+            }
+            Self::SetLimit { key, daily_limit } => {
+                change(&key, context, async |id| client.set_daily_limit(id, &daily_limit).await).await
+            }
+            Self::Rotate { key, overlap } => rotate(&key, overlap, context).await,
+            Self::Delete { key, confirm } => delete(&key, confirm, context).await,
+            Self::Usage(key) => {
+                let id = &key.id(context).await?;
+                let key = context.call(id, client.key(id, None)).await?.key;
+                let days = context.call(id, client.usage(id, None)).await?.days;
+                let object = json!({ "id": id, "daily_limit": key.daily_limit, "days": days });
+                context.output.show(&object, || usage_table(&key, &days))
+            }
+            Self::Events(key) => {
+                let id = &key.id(context).await?;
+                let events = context.call(id, client.events(id, None)).await?.events;
+                context.output.show(&json!({ "id": id, "events": events }), || event_table(&events))
+            }
         }
-        KeyCommand::Generate { login } => generate(&login, context.output),
-        KeyCommand::List { account: Some(login), state } => list(&login, state, context).await,
-        KeyCommand::List { account: None, state } => listing::keys(state, context).await,
-        KeyCommand::Find => find(context).await,
-        KeyCommand::Show(key) => show_key(&key.id(context).await?, context).await,
-        KeyCommand::Resume(key) => change_state(&key, StateChange::Resume).await,
-        KeyCommand::Deactivate(key) => change_state(&key, StateChange::Deactivate).await,
-        KeyCommand::Reactivate(key) => change_state(&key, StateChange::Reactivate).await,
-        KeyCommand::Rename { key, name } => change_settings(&key, SettingsChange::rename(&name)).await,
-        KeyCommand::SetExpiry { key, expires } => {
-            change_settings(&key, SettingsChange { expires_at: expires, ..SettingsChange::default() }).await
-        }
-        KeyCommand::SetOrigins { key, origin } => {
-            let origins = if origin == ["any"] { Vec::new() } else { origin };
-            let change = SettingsChange { allowed_origins: Some(origins), ..SettingsChange::default() };
-            change_settings(&key, change).await
-        }
-        KeyCommand::Rotate { key, overlap } => rotate(&key, overlap, context).await,
-        KeyCommand::SetLimit { key, daily_limit } => {
-            show_change(&key, async |id| client.set_daily_limit(id, &daily_limit).await, context).await
-        }
-        KeyCommand::Delete { key, confirm } => delete(&key, confirm, context).await,
-        KeyCommand::Usage(key) => usage(&key, context).await,
-        KeyCommand::Events(key) => events(&key, context).await,
     }
 }
 
 async fn create(login: &str, new: NewKey, context: &CliContext) -> anyhow::Result<()> {
     let account = context.account(login).await?;
-    let created = context.client.create_key(&account.id, &new).await;
-    let created = created.map_err(context.explain(ErrorContext::Account(login)))?;
-    let view = KeyView { key: &created.key, account_id: &account.id, account: Some(&account.login) };
-    let mut object = json!(view);
-    object["key"] = json!(created.secret);
-    context.show(&object, || key_view::created(view, &created.secret, &context.program))
+    let created = context.call(login, context.client.create_key(&account.id, &new)).await?;
+    show_created(&KeyView::new(created.key, &account), &created.secret, None, context)
 }
 
 async fn rotate(key: &KeyArg, overlap: Duration, context: &CliContext) -> anyhow::Result<()> {
-    let id = key.id(context).await?;
-    let explain = context.explain(ErrorContext::Key(&id));
-    let old = context.client.key(&id, None).await.map_err(explain)?;
+    let (client, id) = (&context.client, &key.id(context).await?);
+    let old = context.call(id, client.key(id, None)).await?;
     let rotation = Rotation { overlap: Some(u32::try_from(overlap.as_secs()).unwrap_or(u32::MAX)) };
-    let created = context.client.rotate_key(&id, None, &rotation).await.map_err(explain)?;
-    let login = login_of(&old, context).await;
-    let view = KeyView { key: &created.key, account_id: &old.account, account: login.as_deref() };
+    let CreatedKey { secret, key } = context.call(id, client.rotate_key(id, None, &rotation)).await?;
     // Not read from quota-svc: an error now would hide the secret of the new key.
-    let end = created.key.created_at / 1000 + overlap.as_secs().cast_signed();
+    let end = key.created_at / 1000 + overlap.as_secs().cast_signed();
     let old_expires_at = old.key.settings.expires_at.map_or(end, |at| end.min(at.into()));
+    show_created(&view(OwnedKey { key, ..old }, context).await, &secret, Some(old_expires_at), context)
+}
+
+/// Prints a new key, the only time with its secret.
+fn show_created(
+    view: &KeyView,
+    secret: &str,
+    old_expires_at: Option<i64>,
+    context: &CliContext,
+) -> anyhow::Result<()> {
     let mut object = json!(view);
-    (object["key"], object["old_key_expires_at"]) = (json!(created.secret), json!(old_expires_at));
-    context.show(&object, || {
-        let text = key_view::created(view, &created.secret, &context.program);
-        format!("{text}\n\nThe old key works until {}.", time(old_expires_at * 1000))
-    })
+    object["key"] = json!(secret);
+    let note = "Save this key now. It can't be shown again.";
+    let mut text = format!("Created a key:\n\n    {secret}\n\n{note}\n\n{}", view.details(&context.program));
+    if let Some(at) = old_expires_at {
+        object["old_key_expires_at"] = json!(at);
+        text += &format!("\n\nThe old key works until {}.", time(at * 1000));
+    }
+    context.output.show(&object, || text)
 }
 
 async fn list(login: &str, state: Option<KeyState>, context: &CliContext) -> anyhow::Result<()> {
     let account = context.account(login).await?;
-    let listed = context.client.keys(&account.id).await;
-    let listed = listed.map_err(context.explain(ErrorContext::Account(login)))?;
-    let KeyList { keys, unreadable } = listing::in_state(listed, state);
-    let view = |key| KeyView { key, account_id: &account.id, account: Some(&account.login) };
-    let mut object = json!({ "keys": keys.iter().map(view).collect::<Vec<_>>() });
-    if !unreadable.is_empty() {
-        object["unreadable"] = json!(unreadable);
+    let list = keys_of(&[account], state, context).await?;
+    context.output.show(&list, || list.text(&context.program))
+}
+
+async fn list_all(state: Option<KeyState>, context: &CliContext) -> anyhow::Result<()> {
+    let mut pages = PagedList { noun: "key", headings: &HEADINGS, output: context.output, printed: 0 };
+    let mut unreadable = Vec::new();
+    let print = async |accounts: Vec<Account>| {
+        let list = keys_of(&accounts, state, context).await?;
+        unreadable.extend(list.unreadable);
+        pages.print_page(&list.keys, |view| view.row(view.owner()))
+    };
+    context.for_each_page(print).await?;
+    pages.print_end(&unreadable, || unreadable_text(&unreadable, &context.program))
+}
+
+/// The keys of these accounts. With a state, only the keys in it; that of unreadable keys is not known.
+pub(super) async fn keys_of(
+    accounts: &[Account],
+    state: Option<KeyState>,
+    context: &CliContext,
+) -> anyhow::Result<KeyViews> {
+    let calls = accounts.iter().map(async |account| match context.client.keys(&account.id).await {
+        // The account was deleted meanwhile.
+        Err(error) if error.code() == Some("account_not_found") => Ok((account, KeyList::default())),
+        Err(error) => Err(context.explain(error, &account.login)),
+        Ok(list) => Ok((account, list)),
+    });
+    let mut lists = pin!(stream::iter(calls).buffered(CONCURRENT_CALLS));
+    let mut views = KeyViews::default();
+    while let Some((account, mut list)) = lists.try_next().await? {
+        if let Some(state) = state {
+            list.keys.retain(|key| key.state == state);
+            list.unreadable.clear();
+        }
+        views.keys.extend(list.keys.into_iter().map(|key| KeyView::new(key, account)));
+        views.unreadable.append(&mut list.unreadable);
     }
-    context.show(&object, || key_view::list(&keys, &unreadable, &context.program))
+    Ok(views)
 }
 
 /// Reads a key from standard input and shows its metadata. No message repeats the input.
 async fn find(context: &CliContext) -> anyhow::Result<()> {
-    let input = tokio::task::spawn_blocking(read_key).await??;
-    let key = ApiKey::parse(input.trim()).context("standard input has no API key")?;
-    show_key(&KeyId::of(&key.digest()).to_string(), context).await
+    let read_line = || {
+        if io::stdin().is_terminal() {
+            eprint!("API key: ");
+        }
+        let mut line = String::new();
+        io::stdin().lock().take(MAX_INPUT).read_line(&mut line).map(|_| line)
+    };
+    let line = tokio::task::spawn_blocking(read_line).await?.context("can't read standard input")?;
+    let key = ApiKey::parse(line.trim()).context("standard input has no API key")?;
+    show(&KeyId::of(&key.digest()).to_string(), context).await
 }
 
-/// Reads standard input to its end; from a terminal, one line.
-fn read_key() -> anyhow::Result<String> {
-    let mut input = String::new();
-    let stdin = io::stdin();
-    if stdin.is_terminal() {
-        eprint!("API key: ");
-        stdin.read_line(&mut input)?;
-    } else {
-        stdin.lock().take(MAX_INPUT).read_to_string(&mut input).context("can't read standard input")?;
-    }
-    Ok(input)
-}
-
-async fn show_key(id: &str, context: &CliContext) -> anyhow::Result<()> {
-    let key = context.client.key(id, None).await.map_err(context.explain(ErrorContext::Key(id)))?;
-    let login = login_of(&key, context).await;
-    let view = KeyView::of(&key, login.as_deref());
-    context.show(&view, || key_view::details(view, &context.program))
+async fn show(id: &str, context: &CliContext) -> anyhow::Result<()> {
+    let key = context.call(id, context.client.key(id, None)).await?;
+    let view = view(key, context).await;
+    context.output.show(&view, || view.details(&context.program))
 }
 
 /// Makes a call that changes a key. Prints the key, and whether it has changed.
-async fn show_change(
+async fn change(
     key: &KeyArg,
-    call: impl AsyncFnOnce(&str) -> Result<OwnedKey, ClientError>,
     context: &CliContext,
+    call: impl AsyncFnOnce(&str) -> Result<OwnedKey, ClientError>,
 ) -> anyhow::Result<()> {
-    let id = &key.id(context).await?;
-    let explain = context.explain(ErrorContext::Key(id));
+    let (client, id) = (&context.client, &key.id(context).await?);
     // Every change adds an event.
-    let before = context.client.events(id, None).await.map_err(explain)?;
-    let key = call(id).await.map_err(explain)?;
-    let changed = context.client.events(id, None).await.map_or(true, |after| after != before);
-    let login = login_of(&key, context).await;
-    let view = KeyView::of(&key, login.as_deref());
-    let mut object = json!(view);
-    object["changed"] = json!(changed);
-    context.show(&object, || {
-        let note = if changed { "" } else { "Nothing has changed: the key was already as requested.\n\n" };
-        format!("{note}{}", key_view::details(view, &context.program))
-    })
+    let before = context.call(id, client.events(id, None)).await?;
+    let key = context.call(id, call(id)).await?;
+    let changed = client.events(id, None).await.map_or(true, |after| after != before);
+    let view = view(key, context).await;
+    context.show_change("key", &view, changed, &view.details(&context.program))
 }
 
-/// The login of the key's account. An error yields `None`: a change of the key may already have been made, and an error
-/// would suggest that it failed.
-async fn login_of(key: &OwnedKey, context: &CliContext) -> Option<String> {
-    context.client.account(&key.account).await.ok().map(|account| account.login)
+/// Adds the login of the key's account, unless it can't be found: a change of the key may already have been made, and an
+/// error would suggest that it failed.
+async fn view(OwnedKey { account: account_id, key }: OwnedKey, context: &CliContext) -> KeyView {
+    let account = context.client.account(&account_id).await.ok().map(|account| account.login);
+    KeyView { key, account_id, account }
 }
 
 async fn delete(key: &KeyArg, confirm: ConfirmArgs, context: &CliContext) -> anyhow::Result<()> {
-    let id = &key.id(context).await?;
-    confirm.check_possible()?;
-    let explain = context.explain(ErrorContext::Key(id));
-    let key = match context.client.key(id, None).await {
-        Err(error) if error.code() == Some("unreadable_key") => {
-            confirm.prompt(&format!("Delete key {id}, which can't be read, permanently?"))?;
-            context.client.delete_key(id, None).await.map_err(explain)?;
-            return context.show(&json!({ "deleted": true, "id": id }), || format!("Deleted key {id}."));
+    let (client, id) = (&context.client, &key.id(context).await?);
+    let mut deleted = json!({ "deleted": true, "id": id });
+    let what = match context.call_readable(id, client.key(id, None)).await? {
+        None => format!("{id} (unreadable)"),
+        Some(key) => {
+            let view = view(key, context).await;
+            (deleted["account"], deleted["name"]) = (json!(view.account), json!(view.key.settings.name));
+            view.label()
         }
-        result => result.map_err(explain)?,
     };
-    let login = login_of(&key, context).await;
-    let view = KeyView::of(&key, login.as_deref());
-    confirm.prompt(&format!("Delete key {} permanently?", view.label()))?;
-    context.client.delete_key(id, None).await.map_err(explain)?;
-    let deleted = json!({ "deleted": true, "id": id, "account": login, "name": key.key.settings.name });
-    context.show(&deleted, || format!("Deleted key {}.", view.label()))
-}
-
-async fn usage(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
-    let id = &key.id(context).await?;
-    let explain = context.explain(ErrorContext::Key(id));
-    let key = context.client.key(id, None).await.map_err(explain)?.key;
-    let usage = context.client.usage(id, None).await.map_err(explain)?;
-    let object = json!({ "id": id, "daily_limit": key.daily_limit, "days": usage.days });
-    context.show(&object, || key_view::usage(&key, &usage.days))
-}
-
-async fn events(key: &KeyArg, context: &CliContext) -> anyhow::Result<()> {
-    let id = &key.id(context).await?;
-    let events = context.client.events(id, None).await;
-    let events = events.map_err(context.explain(ErrorContext::Key(id)))?.events;
-    context.show(&json!({ "id": id, "events": events }), || key_view::events(&events))
+    confirm.ask(&format!("Delete key {what} permanently?"))?;
+    context.call(id, client.delete_key(id, None)).await?;
+    context.output.show(&deleted, || format!("Deleted key {what}."))
 }
 
 #[cfg(test)]

@@ -333,7 +333,7 @@ async fn restore_job_adds_the_keys_of_a_backup_to_an_empty_store() {
     let (_empty, services) = start_store(&chart).await;
     let volume = json!({"name": "backup", "configMap": {"name": "backups"}});
     let restore = start_job(&chart, "-restore", volume, &services).await;
-    wait_for_log(&restore, "import", "keys          1").await;
+    wait_for_log(&restore, "import", "keys             1").await;
     let lookup = Pod::start(&chart, chart.object("Deployment", "-lookup-svc"), &services).await;
     assert_eq!(status_of_lookup(&lookup, &key).await, 200);
 }
