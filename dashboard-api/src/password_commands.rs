@@ -1,18 +1,17 @@
 //! The commands for passwords: `set-password` reads one, `reset-password` creates and prints one, `invite` prints a link with
 //! which the owner sets one.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
+use console::Term;
 use quota_client::QuotaClient;
 use quota_client::wire::{Account, AccountAction, AccountChange, NewAccount, SessionKind, SetCredential};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
-use secrecy::{ExposeSecret, SecretString};
+use secrecy::SecretString;
 use serde_json::json;
-use service_kit::base_url;
-use service_kit::command_line::{CommandError, Output};
-use service_kit::is_local_http;
+use service_kit::command_line::{Output, command_error};
+use service_kit::{base_url, is_local_http};
 
 use crate::password::{self, random_password};
 use crate::password_link::{INVITATION_TTL, LinkToken, RESET_TTL};
@@ -57,15 +56,20 @@ impl PasswordCommand {
     /// `program` is the program and flags with which the `account` commands in messages start, such as `quota-svc`.
     /// `public_url` is that of the dashboard, without a trailing slash.
     pub async fn run(
-        &self,
+        self,
         quota: &QuotaClient,
         output: Output,
         program: &str,
         public_url: Option<String>,
     ) -> anyhow::Result<()> {
+        let link_url = |url: LinkArgs| {
+            url.public_url.or(public_url).context(
+                "a link needs the URL of the dashboard: set --public-url, such as https://keys.example.org",
+            )
+        };
         match self {
             Self::SetPassword { login } => {
-                let account = find(quota, login, program).await?;
+                let account = find(quota, &login, program).await?;
                 let password = tokio::task::spawn_blocking(read_password).await??;
                 change(quota, &account, &password).await?;
                 let login = &account.login;
@@ -74,7 +78,7 @@ impl PasswordCommand {
                 })
             }
             Self::ResetPassword { login, link: false, .. } => {
-                let account = find(quota, login, program).await?;
+                let account = find(quota, &login, program).await?;
                 let password = random_password()?;
                 change(quota, &account, &password.clone().into()).await?;
                 let login = &account.login;
@@ -86,25 +90,16 @@ impl PasswordCommand {
                 })
             }
             Self::ResetPassword { login, link: true, url } => {
-                let url = url.or(public_url)?;
-                let account = find(quota, login, program).await?;
+                let url = link_url(url)?;
+                let account = find(quota, &login, program).await?;
                 show_link(quota, &account, (RESET_TTL, "30 minutes"), &url, output).await
             }
             Self::Invite { login, url } => {
-                let url = url.or(public_url)?;
-                let account = invited(quota, login).await?;
+                let url = link_url(url)?;
+                let account = invited(quota, &login).await?;
                 show_link(quota, &account, (INVITATION_TTL, "7 days"), &url, output).await
             }
         }
-    }
-}
-
-impl LinkArgs {
-    fn or(&self, default: Option<String>) -> anyhow::Result<String> {
-        let url = self.public_url.clone().or(default);
-        url.context(
-            "a link needs the URL of the dashboard: set --public-url, such as https://keys.example.org",
-        )
     }
 }
 
@@ -112,7 +107,7 @@ async fn find(quota: &QuotaClient, login: &str, program: &str) -> anyhow::Result
     quota.find_account(login).await?.ok_or_else(|| {
         let message =
             format!("account {login} does not exist. To create it, run: {program} account create {login}");
-        CommandError { code: "account_not_found".to_owned(), message }.into()
+        command_error("account_not_found", message)
     })
 }
 
@@ -126,7 +121,7 @@ async fn invited(quota: &QuotaClient, login: &str) -> anyhow::Result<Account> {
         let message = format!(
             "account {login} already has a password. For a link to set a new one: reset-password {login} --link"
         );
-        return Err(CommandError { code: "account_exists".to_owned(), message }.into());
+        return Err(command_error("account_exists", message));
     }
     Ok(account)
 }
@@ -165,46 +160,15 @@ async fn change(quota: &QuotaClient, account: &Account, password: &SecretString)
 /// If standard input is a terminal, prompts for the password twice. If not, reads the first line.
 fn read_password() -> anyhow::Result<SecretString> {
     if !io::stdin().is_terminal() {
-        return read_line();
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).context("can't read the password")?;
+        return Ok(line.trim_end_matches(['\r', '\n']).into());
     }
-    let first = prompt("New password: ")?;
-    let second = prompt("Repeat password: ")?;
-    if first.expose_secret() != second.expose_secret() {
-        bail!("the passwords do not match; nothing was changed");
-    }
-    Ok(first)
-}
-
-fn prompt(text: &str) -> anyhow::Result<SecretString> {
-    eprint!("{text}");
-    io::stderr().flush()?;
-    let _echo_off = EchoOff::new().context("can't turn off the terminal's echo")?;
-    read_line()
-}
-
-fn read_line() -> anyhow::Result<SecretString> {
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).context("can't read the password")?;
-    Ok(SecretString::from(line.trim_end_matches(['\r', '\n'])))
-}
-
-/// Turns off the terminal's echo until dropped.
-struct EchoOff(Termios);
-
-impl EchoOff {
-    fn new() -> rustix::io::Result<Self> {
-        let original = tcgetattr(io::stdin())?;
-        let mut silent = original.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Flush, &silent)?;
-        Ok(Self(original))
-    }
-}
-
-impl Drop for EchoOff {
-    fn drop(&mut self) {
-        // Best effort: an error can't be returned from `drop`.
-        let _ = tcsetattr(io::stdin(), OptionalActions::Flush, &self.0);
-        eprintln!();
-    }
+    let prompt = |text| {
+        eprint!("{text}");
+        Term::stderr().read_secure_line().context("can't read the password without echo")
+    };
+    let password = prompt("New password: ")?;
+    ensure!(password == prompt("Repeat password: ")?, "the passwords do not match; nothing was changed");
+    Ok(password.into())
 }

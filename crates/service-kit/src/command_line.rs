@@ -90,11 +90,9 @@ pub fn short_help(ids: &[&str]) -> impl Fn(Arg) -> Arg {
 
 /// The error of a command, with a code for scripts such as `account_not_found`.
 #[derive(Debug)]
-pub struct CommandError {
-    /// For scripts.
-    pub code: String,
-    /// What happened and what to do next.
-    pub message: String,
+struct CommandError {
+    code: String,
+    message: String,
 }
 
 /// An error with a code for scripts, such as `account_not_found`. `message`: what happened and what to do next.
