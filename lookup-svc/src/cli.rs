@@ -32,7 +32,7 @@ pub fn run(cli: Cli) -> ExitCode {
             let Config { edge, geo, listener, .. } = &cli.config;
             runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, output))
         }
-        Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args)),
+        Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args, selftest::RETRY_FOR)),
         Some(Command::Manual(command)) => command.run::<Cli>(),
     };
     command_line::exit(output, result)

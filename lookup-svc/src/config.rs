@@ -100,10 +100,6 @@ pub struct SelftestArgs {
     /// URL of the admin port. With it, also check that --discover-proxies has found a proxy
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub admin_url: Option<String>,
-
-    /// How long to retry if no connection can be made. A new pod may have to wait until the network policies allow it
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "30s")]
-    pub retry_for: Duration,
 }
 
 /// The settings of the server.

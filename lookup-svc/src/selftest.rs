@@ -16,11 +16,13 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
+/// How long to retry if no connection can be made. A new pod may have to wait until the network policies allow it.
+pub const RETRY_FOR: Duration = Duration::from_secs(30);
+
 /// Checks the service; fails at the first problem.
-pub async fn run(args: &SelftestArgs) -> anyhow::Result<()> {
-    let client = client(args)?;
+pub async fn run(args: &SelftestArgs, retry_for: Duration) -> anyhow::Result<()> {
     let url = args.url.trim_end_matches('/');
-    let api = Api { client, retry_until: Instant::now() + args.retry_for };
+    let api = Api { client: client(args)?, retry_until: Instant::now() + retry_for };
     check_missing_key(&api, url).await?;
     println!("ok: {url}/api/v1/ip requires an API key");
     let result = check_demo(&api, url).await?;
@@ -99,25 +101,18 @@ async fn check_missing_key(api: &Api, url: &str) -> anyhow::Result<()> {
 /// A demo lookup exercises the whole path, including quota-svc and its store.
 async fn check_demo(api: &Api, url: &str) -> anyhow::Result<&'static str> {
     let response = api.get(&format!("{url}/api/v1/ip/demo")).await?;
-    match response.status() {
-        StatusCode::OK => {
-            let body: serde_json::Value = response.json().await.context("the demo's response is not JSON")?;
-            ensure!(body["status"] == "success", "the demo's response does not have status `success`");
-            Ok("responds")
-        }
-        StatusCode::TOO_MANY_REQUESTS => {
-            let error = error_code(response).await?;
-            ensure!(
-                error == "rate_limit_exceeded",
-                "the demo responded with 429 {error} instead of 429 rate_limit_exceeded"
-            );
-            Ok("responds (today's quota is used up)")
-        }
-        status => {
-            let error = error_code(response).await?;
-            anyhow::bail!("the demo responded with {status} {error}: check quota-svc and its store")
-        }
+    let status = response.status();
+    if status == StatusCode::OK {
+        let body: serde_json::Value = response.json().await.context("the demo's response is not JSON")?;
+        ensure!(body["status"] == "success", "the demo's response does not have status `success`");
+        return Ok("responds");
     }
+    let error = error_code(response).await?;
+    ensure!(
+        (status, error.as_str()) == (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
+        "the demo responded with {status} {error}: check quota-svc and its store"
+    );
+    Ok("responds (today's quota is used up)")
 }
 
 /// Discovery must have found a proxy. Returns the metric that says so.
