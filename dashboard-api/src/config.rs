@@ -17,20 +17,9 @@ use crate::password_commands::PasswordCommand;
 use crate::session::SessionKey;
 
 /// The flags that `-h` shows: what a first setup needs.
-const SHORT_HELP: &[&str] = &[
-    "listen",
-    "quota_url",
-    "quota_token_file",
-    "public_url",
-    "lookup_url",
-    "session_key_file",
-    "insecure_cookies",
-    "signup",
-    "trusted_proxies",
-    "tls_cert",
-    "tls_key",
-    "log_level",
-];
+const SHORT_HELP: &str = "\
+    listen quota_url quota_token_file public_url lookup_url session_key_file insecure_cookies signup \
+    trusted_proxies tls_cert tls_key log_level";
 
 const EXAMPLES: &str = "\
 Examples:

@@ -28,20 +28,9 @@ use crate::app::QuotaService;
 use crate::config::Config;
 
 /// The flags that `-h` shows: what a first setup and the commands need.
-const SHORT_HELP: &[&str] = &[
-    "listen",
-    "quota_url",
-    "quota_token_file",
-    "redis_url",
-    "store_file",
-    "redis_username",
-    "redis_password_file",
-    "daily_limit",
-    "burst_limit",
-    "demo_limit",
-    "log_level",
-    "output",
-];
+const SHORT_HELP: &str = "\
+    listen quota_url quota_token_file redis_url store_file redis_username redis_password_file \
+    daily_limit burst_limit demo_limit log_level output";
 
 const EXAMPLES: &str = "\
 Examples:

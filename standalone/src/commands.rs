@@ -16,21 +16,9 @@ use crate::service_urls::ServiceUrls;
 use crate::{command_socket, data_dir};
 
 /// The flags that `-h` shows: what a first setup needs.
-const SHORT_HELP: &[&str] = &[
-    "listen",
-    "dashboard_listen",
-    "api_host",
-    "dashboard_host",
-    "acme_email",
-    "base_url",
-    "public_url",
-    "data_dir",
-    "trusted_proxies",
-    "geo_db",
-    "tls_cert",
-    "tls_key",
-    "log_level",
-];
+const SHORT_HELP: &str = "\
+    listen dashboard_listen api_host dashboard_host acme_email base_url public_url data_dir \
+    trusted_proxies geo_db tls_cert tls_key log_level";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -158,7 +146,7 @@ mod tests {
     #[test]
     fn short_help_shows_at_most_fifteen_flags() {
         let shown = Cli::command().get_arguments().filter(|arg| !arg.is_hide_short_help_set()).count();
-        assert_eq!(shown, SHORT_HELP.len(), "each name is that of a flag");
+        assert_eq!(shown, SHORT_HELP.split(' ').count(), "each name is that of a flag");
         assert!(shown + 2 <= 15, "with -h and -V");
     }
 

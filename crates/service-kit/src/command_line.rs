@@ -80,10 +80,10 @@ pub fn use_color(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && anstyle_query::term_supports_color() && !anstyle_query::no_color()
 }
 
-/// Hides all flags but those with these IDs in `-h`. `--help` shows all. For `mut_args` of a command.
-pub fn short_help(ids: &[&str]) -> impl Fn(Arg) -> Arg {
+/// Hides all flags but those with these IDs, separated by spaces, in `-h`. `--help` shows all. For `mut_args` of a command.
+pub fn short_help(ids: &str) -> impl Fn(Arg) -> Arg {
     move |arg| {
-        let is_hidden = !ids.contains(&arg.get_id().as_str());
+        let is_hidden = !ids.split(' ').any(|id| arg.get_id() == id);
         arg.hide_short_help(is_hidden)
     }
 }
