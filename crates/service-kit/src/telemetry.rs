@@ -2,6 +2,7 @@
 //! configure one.
 
 mod logs;
+mod process;
 mod propagation;
 
 use std::{env, sync::mpsc, thread, time::Duration};
@@ -90,9 +91,6 @@ impl Telemetry {
             .context("can't create the Prometheus exporter")?;
         let meters = builder.with_resource(resource).with_reader(exporter).build();
         publish_build(&meters.meter(service), service);
-        // `process_cpu_seconds_total` and so on. They are read from /proc at each scrape.
-        #[cfg(target_os = "linux")]
-        registry.register(Box::new(prometheus::process_collector::ProcessCollector::for_self()))?;
         Ok(Self { service, registry, meters, traces })
     }
 
@@ -104,10 +102,11 @@ impl Telemetry {
     /// All metrics in Prometheus text format.
     pub fn prometheus_text(&self) -> String {
         let families = self.registry.gather();
-        TextEncoder::new().encode_to_string(&families).unwrap_or_else(|error| {
+        let text = TextEncoder::new().encode_to_string(&families).unwrap_or_else(|error| {
             tracing::error!(%error, "could not encode metrics");
             String::new()
-        })
+        });
+        text + &process::prometheus_text().unwrap_or_default()
     }
 
     /// Exports the remaining metrics and traces, for at most 3 s. Nothing is exported afterwards.
