@@ -1,11 +1,10 @@
 // The account drawer: the password, the mail address, the webhook, and the deletion of the account.
 import { call, errorMessage } from "./api.js";
 import { button, h, toast } from "./dom.js";
+import { mailSection, webhookSection } from "./contact.js";
 import { field, formOf, open } from "./dialogs.js";
 import { date } from "./format.js";
 import { eventItems } from "./key.js";
-import { mailSection } from "./mail.js";
-import { webhookSection } from "./webhook.js";
 
 /**
  * @param {import("./api.js").Account} account

@@ -1,12 +1,12 @@
 // Entry point: shows the sign-in form or, when signed in, the keys or the pages of admins.
 import { ApiError, call, errorMessage } from "./api.js";
 import { adminView, isAdminPage } from "./admin.js";
+import { verifyMail } from "./contact.js";
 import { closeAll } from "./dialogs.js";
 import { announce, button, errorToast, focusMain, h, icon } from "./dom.js";
 import { keysView, openKey } from "./keys.js";
 import { time } from "./format.js";
 import { showAccount } from "./account.js";
-import { verifyMail } from "./mail.js";
 import { hasPasswordLink, signInPage } from "./sign_in.js";
 
 /** @typedef {import("./api.js").Account} Account */

@@ -105,7 +105,7 @@ impl Deliveries {
         ClaimedNotice { account, channel, notice, attempts, .. }: &ClaimedNotice,
     ) -> Result<(Option<u32>, Option<Delivery>), ClientError> {
         let contact = found(self.quota.contact(account).await)?.unwrap_or_default().contact;
-        if !contact.channels().contains(channel) {
+        if !contact.channels(notice.kind).contains(channel) {
             return Ok((None, None));
         }
         let key = found(self.quota.key(&notice.key, Some(account)).await)?;

@@ -38,8 +38,7 @@ const ASSETS: &[Asset] = &[
     asset!("dialogs.js", SCRIPT),
     asset!("create.js", SCRIPT),
     asset!("account.js", SCRIPT),
-    asset!("mail.js", SCRIPT),
-    asset!("webhook.js", SCRIPT),
+    asset!("contact.js", SCRIPT),
     asset!("admin.js", SCRIPT),
     asset!("admin_account.js", SCRIPT),
 ];

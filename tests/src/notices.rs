@@ -150,7 +150,8 @@ impl Owners {
 async fn add_account(client: &QuotaClient, url: &str, keys: usize) -> Vec<TestKey> {
     let login = format!("owner-{:016x}", getrandom::u64().unwrap());
     let account = client.create_account(&NewAccount { login, credential: None }).await.unwrap().id;
-    let webhook = Webhook { url: url.to_owned(), secret: "whsec_eA==".to_owned(), enabled: true };
+    let webhook =
+        Webhook { url: url.to_owned(), secret: "whsec_eA==".to_owned(), enabled: true, muted: [].into() };
     client
         .set_contact(&account, Contact::default(), Contact { webhook: Some(webhook), mail: None })
         .await

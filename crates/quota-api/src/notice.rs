@@ -1,20 +1,24 @@
 //! Notices: messages to an owner about a key, and where they are sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use poem_openapi::Object;
+use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
 /// Kind of a notice. `key.paused`: the key exceeded the burst limit. `key.daily_limit_80`, `key.daily_limit`: the key's requests of
 /// today have reached four fifths of the daily limit, or all of it. `key.expiring`: the key expires in 7 days or less, or in a day or less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
 pub enum NoticeKind {
+    #[oai(rename = "key.paused")]
     #[serde(rename = "key.paused")]
     KeyPaused,
+    #[oai(rename = "key.daily_limit_80")]
     #[serde(rename = "key.daily_limit_80")]
     KeyDailyLimit80,
+    #[oai(rename = "key.daily_limit")]
     #[serde(rename = "key.daily_limit")]
     KeyDailyLimit,
+    #[oai(rename = "key.expiring")]
     #[serde(rename = "key.expiring")]
     KeyExpiring,
 }
@@ -110,11 +114,12 @@ impl Contact {
         *self == Self::default()
     }
 
-    /// Where notices are sent.
-    pub fn channels(&self) -> Vec<Channel> {
-        let webhook = self.webhook.iter().filter(|webhook| webhook.enabled).map(|_| Channel::Webhook);
-        let mail = self.mail.iter().filter(|mail| mail.verified && mail.notices).map(|_| Channel::Mail);
-        webhook.chain(mail).collect()
+    /// Where notices of this kind are sent.
+    pub fn channels(&self, kind: NoticeKind) -> Vec<Channel> {
+        let webhook = self.webhook.iter().filter(|webhook| webhook.enabled && !webhook.muted.contains(&kind));
+        let mail = self.mail.iter();
+        let mail = mail.filter(|mail| mail.verified && mail.notices && !mail.muted.contains(&kind));
+        webhook.map(|_| Channel::Webhook).chain(mail.map(|_| Channel::Mail)).collect()
     }
 
     /// The mail address, if its owner has verified it.
@@ -133,6 +138,9 @@ pub struct Webhook {
     pub secret: String,
     /// Whether notices are sent.
     pub enabled: bool,
+    /// Kinds of notices that are not sent. Absent if all are.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub muted: BTreeSet<NoticeKind>,
 }
 
 /// A mail address.
@@ -145,6 +153,9 @@ pub struct Mail {
     pub verified: bool,
     /// Whether notices are sent.
     pub notices: bool,
+    /// Kinds of notices that are not sent. Absent if all are.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub muted: BTreeSet<NoticeKind>,
 }
 
 /// An account's contact and the last deliveries.

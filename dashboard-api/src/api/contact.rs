@@ -38,6 +38,7 @@ impl ContactApi {
         let webhook = status.contact.webhook;
         Ok(SerdeJson(WebhookStatus {
             enabled: webhook.as_ref().is_some_and(|webhook| webhook.enabled),
+            muted: webhook.as_ref().map(|webhook| webhook.muted.clone()).unwrap_or_default(),
             url: webhook.map(|webhook| webhook.url),
             last_delivery: status.last_deliveries.remove(Channel::Webhook.as_str()),
         }))
@@ -53,7 +54,7 @@ impl ContactApi {
         change: SerdeJson<SetWebhook>,
     ) -> Result<SerdeJson<WebhookSecret>> {
         let session = self.0.session(&request).await?;
-        let SetWebhook { url, enabled } = change.0;
+        let SetWebhook { url, enabled, muted } = change.0;
         let old = self.0.quota.contact(&session.account).await?.contact;
         let (mut webhook, mut new) = (None, None);
         if let Some(url) = url {
@@ -62,7 +63,7 @@ impl ContactApi {
                 Some(webhook) => webhook.secret.clone(),
                 None => new.insert(new_secret()?).clone(),
             };
-            webhook = Some(Webhook { url, secret, enabled });
+            webhook = Some(Webhook { url, secret, enabled, muted });
         }
         self.0.quota.set_contact(&session.account, old.clone(), Contact { webhook, ..old }).await?;
         Ok(SerdeJson(WebhookSecret { secret: new }))
@@ -107,6 +108,7 @@ impl ContactApi {
         Ok(SerdeJson(MailStatus {
             verified: mail.as_ref().is_some_and(|mail| mail.verified),
             notices: mail.as_ref().is_some_and(|mail| mail.notices),
+            muted: mail.as_ref().map(|mail| mail.muted.clone()).unwrap_or_default(),
             address: mail.map(|mail| mail.address),
             last_delivery: status.last_deliveries.remove(Channel::Mail.as_str()),
         }))
@@ -123,7 +125,7 @@ impl ContactApi {
         change: SerdeJson<SetMail>,
     ) -> Result<SerdeJson<SendResult>> {
         let session = self.0.session(&request).await?;
-        let SetMail { address, notices, password } = change.0;
+        let SetMail { address, notices, muted, password } = change.0;
         let (quota, account) = (&self.0.quota, &session.account);
         let old = quota.contact(account).await?.contact;
         let is_new = address.as_ref() != old.mail.as_ref().map(|mail| &mail.address);
@@ -139,7 +141,7 @@ impl ContactApi {
             self.allow_request(&client)?;
             mailer.allow(Purpose::Verification, address)?;
         }
-        let mail = address.map(|address| Mail { address, verified, notices });
+        let mail = address.map(|address| Mail { address, verified, notices, muted });
         quota.set_contact(account, old.clone(), Contact { mail, ..old.clone() }).await?;
         if let Some(old) = old.verified_address().filter(|_| is_new) {
             self.0.spawn_mail(Task::AddressChanged { account: account.clone(), old: old.to_owned() });

@@ -1,8 +1,10 @@
 //! Request and response types that differ from those of the model. Their doc comments are the descriptions in
 //! `openapi/dashboard-api.json`.
 
+use std::collections::BTreeSet;
+
 use poem_openapi::{Enum, Object};
-use quota_client::wire::{self, DayUsage, Event, EventKind, KeyState, Role, Scope, Suspension};
+use quota_client::wire::{self, DayUsage, Event, EventKind, KeyState, NoticeKind, Role, Scope, Suspension};
 use serde::{Deserialize, Serialize};
 
 /// A login and a password.
@@ -108,6 +110,10 @@ pub struct WebhookStatus {
     pub url: Option<String>,
     /// Whether notices are sent.
     pub enabled: bool,
+    /// Kinds of notices that are not sent. Absent if all are.
+    #[oai(default)]
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub muted: BTreeSet<NoticeKind>,
     /// Last attempt to deliver a notice. Absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_delivery: Option<wire::Delivery>,
@@ -121,6 +127,10 @@ pub struct SetWebhook {
     pub url: Option<String>,
     /// Whether notices are sent.
     pub enabled: bool,
+    /// Kinds of notices that are not sent. Absent if all are.
+    #[oai(default)]
+    #[serde(default)]
+    pub muted: BTreeSet<NoticeKind>,
 }
 
 /// The secret of a webhook, for the verification of its signatures.
@@ -141,6 +151,10 @@ pub struct MailStatus {
     pub verified: bool,
     /// Whether notices are sent.
     pub notices: bool,
+    /// Kinds of notices that are not sent. Absent if all are.
+    #[oai(default)]
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub muted: BTreeSet<NoticeKind>,
     /// Last attempt to deliver a notice. Absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_delivery: Option<wire::Delivery>,
@@ -154,6 +168,10 @@ pub struct SetMail {
     pub address: Option<String>,
     /// Whether notices are sent.
     pub notices: bool,
+    /// Kinds of notices that are not sent. Absent if all are.
+    #[oai(default)]
+    #[serde(default)]
+    pub muted: BTreeSet<NoticeKind>,
     /// The account's password. Needed to set, change or remove the address.
     pub password: Option<String>,
 }

@@ -43,9 +43,11 @@ pub struct Message {
 impl Message {
     pub fn new(notice: &Notice, key: &Key, link: &str) -> Self {
         let text = format!("{}: {link}", message::sentence(notice, key));
+        // The notice names the limit that was reached, which is none for a key that expires.
+        let limit = if notice.limit == 0 { key.daily_limit } else { notice.limit };
         let data = json!({
             "key": { "id": key.id, "name": key.settings.name, "hint": key.hint, "link": link },
-            "limit": notice.limit,
+            "limit": limit,
             "used_today": notice.used.max(key.used_today),
             "expires_at": key.settings.expires_at,
         });
@@ -145,7 +147,7 @@ mod tests {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let rules = TargetRules { allow_http: true, networks: vec!["127.0.0.0/8".parse().unwrap()] };
         let url = format!("http://{}/", silent.local_addr().unwrap());
-        let webhook = Webhook { url, secret: new_secret().unwrap(), enabled: true };
+        let webhook = Webhook { url, secret: new_secret().unwrap(), enabled: true, muted: [].into() };
         let message = Message::test(0, "https://keys.example").unwrap();
         let sent = send(&rules, &webhook, &message, Duration::from_millis(200)).await;
         assert_eq!(sent.unwrap_err().to_string(), "no response within 10 seconds");

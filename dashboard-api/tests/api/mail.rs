@@ -49,7 +49,7 @@ async fn owner(harness: &Harness, server: &SmtpServer) -> Browser {
 async fn set_verified(harness: &Harness, login: &str, address: &str) {
     let quota = harness.quota.client();
     let account = quota.find_account(login).await.unwrap().unwrap();
-    let mail = Mail { address: address.to_owned(), verified: true, notices: true };
+    let mail = Mail { address: address.to_owned(), verified: true, notices: true, muted: [].into() };
     let old = quota.contact(&account.id).await.unwrap().contact;
     quota.set_contact(&account.id, old, Contact { webhook: None, mail: Some(mail) }).await.unwrap();
 }

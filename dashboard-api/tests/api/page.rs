@@ -41,7 +41,7 @@ async fn page_is_revalidated_and_its_assets_are_cached_forever() {
     assert!(length < 14_000, "{length} bytes don't fit in the first round trip of a connection");
 
     let assets = assets(&html);
-    assert_eq!(assets.len(), 18, "{assets:?}");
+    assert_eq!(assets.len(), 17, "{assets:?}");
     for asset in assets {
         let url = format!("{}{asset}", harness.url);
         let (status, headers, _) = get(&url, &[("Accept-Encoding", "gzip")]).await;

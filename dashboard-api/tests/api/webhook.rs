@@ -1,6 +1,6 @@
 //! Webhooks: who may be reached, and the delivery of notices to receivers that fail.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use quota_client::wire::{Charge, Outcome};
 use reqwest::Method;
@@ -59,6 +59,29 @@ async fn pause_is_delivered_without_the_key() {
     })
     .await;
     assert_eq!(receiver.received().len(), 1);
+}
+
+#[tokio::test]
+async fn muted_kind_is_not_delivered_and_an_expiry_names_time_and_limit() {
+    let (harness, receiver) = (Harness::start_with(&OPEN).await, Receiver::start(OK).await);
+    let browser = harness.sign_up("ada").await;
+    let url = receiver.url();
+    let unknown = json!({"url": url, "enabled": true, "muted": ["key.lost"]});
+    assert_eq!(browser.put("/account/webhook", unknown).await.status_and_code(), "400 bad_request");
+    let muted = json!({"url": url, "enabled": true, "muted": ["key.paused", "key.daily_limit"]});
+    assert_eq!(browser.put("/account/webhook", muted).await.status, 200);
+    let muted = browser.get("/account/webhook").await.body["muted"].clone();
+    assert_eq!(muted, json!(["key.paused", "key.daily_limit"]));
+    pause_key(&harness, &browser).await;
+    // The owner is told a day before the key expires. The pause would have been delivered before.
+    let expires_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() + 86_400 + 2;
+    let key = json!({"name": "Short", "scope": "ip", "expires_at": expires_at});
+    let created = browser.post("/keys", key).await;
+    let limit = &created.body["key"]["daily_limit"];
+    let message = receiver.wait_for(1).await.remove(0).json();
+    assert_eq!(message["type"], "key.expiring", "{message}");
+    let data = &message["data"];
+    assert_eq!((&data["expires_at"], &data["limit"]), (&json!(expires_at), limit), "{message}");
 }
 
 /// Verifies a message with the library of the specification and with the code of the guide. Its arguments are the guide,

@@ -87,7 +87,8 @@ async fn lookup_user_can_charge_and_nothing_else() {
     sidecar.wait_ready(WAIT_TIMEOUT).await;
 
     let key = dashboard.new_key().await;
-    let mail = Mail { address: "ada@example.org".to_owned(), verified: true, notices: true };
+    let mail =
+        Mail { address: "ada@example.org".to_owned(), verified: true, notices: true, muted: [].into() };
     let contact = Contact { webhook: None, mail: Some(mail) };
     dashboard.client().set_contact(&key.account, Contact::default(), contact.clone()).await.unwrap();
     assert_eq!(key.charge(&sidecar.client(), 200).await, [Outcome::Allowed; 200]);

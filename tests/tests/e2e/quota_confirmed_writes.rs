@@ -55,7 +55,8 @@ async fn check_unconfirmed_change(options: RedisOptions) {
     .await;
     let key = quota.new_key().await;
     let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
-    let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None };
+    let contact =
+        Contact { webhook: Some(Webhook { url, secret, enabled: true, muted: [].into() }), mail: None };
     client.set_contact(&key.account, Contact::default(), contact).await.unwrap();
     replica.freeze();
     let started = Instant::now();

@@ -90,7 +90,8 @@ async fn mutated_commands_get_400_and_change_nothing() {
     quota.wait_ready(WAIT_TIMEOUT).await;
     let (client, key) = (quota.client(), quota.new_key().await);
     let (url, secret) = ("https://hooks.example/".to_owned(), "whsec_eA==".to_owned());
-    let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None };
+    let contact =
+        Contact { webhook: Some(Webhook { url, secret, enabled: true, muted: [].into() }), mail: None };
     client.set_contact(&key.account, Contact::default(), contact.clone()).await.unwrap();
     key.charge(&client, 2).await;
     let claimed = eventually(WAIT_TIMEOUT, "the pause is announced", async || {

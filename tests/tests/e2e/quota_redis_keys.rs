@@ -26,7 +26,8 @@ async fn use_everything(client: &QuotaClient) -> Vec<String> {
         let account = NewAccount { login: owner.to_owned(), credential: None };
         let id = client.create_account(&account).await.unwrap().id;
         let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
-        let contact = Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None };
+        let contact =
+            Contact { webhook: Some(Webhook { url, secret, enabled: true, muted: [].into() }), mail: None };
         client.set_contact(&id, Contact::default(), contact).await.unwrap();
         let key = TestKey::new(client.create_key(&id, &new_key("first")).await.unwrap(), id.clone());
         assert_eq!(key.charge(client, 21).await[20], Outcome::BurstExceeded);

@@ -7,11 +7,11 @@ use crate::domain::id::KeyId;
 use crate::domain::notice::{Announcement, CLAIM_MS, MAX_NOTICES, NoticeQueue};
 
 impl AccountValue {
-    /// Adds a notice in each channel where the owner wants notices, unless it is there already. Returns how many notices were
+    /// Adds a notice in each channel where the owner wants notices of its kind, unless it is there already. Returns how many notices were
     /// dropped for it.
     pub fn add_notice(&mut self, notice: &Notice, now: i64) -> u64 {
         let mut dropped = 0;
-        for channel in self.account.contact.channels() {
+        for channel in self.account.contact.channels(notice.kind) {
             let queue = self.outbox.queues.entry(channel).or_insert_with(|| NoticeQueue::new(now));
             if !queue.notices.contains(notice) {
                 queue.notices.push(notice.clone());
@@ -99,8 +99,8 @@ pub(in crate::domain) mod tests {
         let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
         let address = "ada@example.org".to_owned();
         Contact {
-            webhook: Some(Webhook { url, secret, enabled: webhook }),
-            mail: Some(Mail { address, verified: true, notices: mail }),
+            webhook: Some(Webhook { url, secret, enabled: webhook, muted: [].into() }),
+            mail: Some(Mail { address, verified: true, notices: mail, muted: [].into() }),
         }
     }
 
@@ -135,6 +135,24 @@ pub(in crate::domain) mod tests {
                 let due = value.outbox.queues.get(&channel).map(|queue| queue.due);
                 assert_eq!(due, is_wanted.then_some(NOW + 1), "later notices do not delay it");
             }
+        }
+    }
+
+    #[test]
+    fn channel_gets_no_notice_of_a_muted_kind() {
+        for kind in NoticeKind::ALL.iter().copied() {
+            let mut value = reachable(true, true);
+            value.account.contact.webhook.as_mut().unwrap().muted.insert(kind);
+            for (at, kind) in (1..).zip(NoticeKind::ALL.iter().copied()) {
+                assert_eq!(value.add_notice(&Notice { kind, ..notice(at) }, NOW), 0);
+            }
+            let kinds = |channel| {
+                let notices = value.outbox.queues[&channel].notices.iter();
+                notices.map(|notice| notice.kind).collect::<Vec<_>>()
+            };
+            assert_eq!(kinds(Channel::Mail), NoticeKind::ALL, "{kind:?}");
+            let others: Vec<_> = NoticeKind::ALL.iter().copied().filter(|other| *other != kind).collect();
+            assert_eq!(kinds(Channel::Webhook), others, "{kind:?}");
         }
     }
 

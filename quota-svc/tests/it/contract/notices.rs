@@ -13,12 +13,13 @@ use super::harness::{DAY, Harness};
 
 pub fn webhook_contact() -> Contact {
     let (url, secret) = ("https://hooks.example/x".to_owned(), "whsec_eA==".to_owned());
-    Contact { webhook: Some(Webhook { url, secret, enabled: true }), mail: None }
+    Contact { webhook: Some(Webhook { url, secret, enabled: true, muted: [].into() }), mail: None }
 }
 
 /// A contact with a webhook and a verified mail address.
 pub fn both_channels() -> Contact {
-    let mail = Mail { address: "ada@example.org".to_owned(), verified: true, notices: true };
+    let mail =
+        Mail { address: "ada@example.org".to_owned(), verified: true, notices: true, muted: [].into() };
     Contact { mail: Some(mail), ..webhook_contact() }
 }
 
@@ -237,7 +238,7 @@ pub async fn channels_have_their_own_queues_attempts_and_deliveries(harness: &Ha
 pub async fn unverified_or_switched_off_mail_gets_no_notice(harness: &Harness) {
     let ((account, key), store) = (account_and_key(harness).await, &harness.store);
     for (verified, notices) in [(false, true), (true, false)] {
-        let mail = Mail { address: "ada@example.org".to_owned(), verified, notices };
+        let mail = Mail { address: "ada@example.org".to_owned(), verified, notices, muted: [].into() };
         let old = store.account(account).await.unwrap().value.account.contact;
         store.set_contact(account, &old, &Contact { webhook: None, mail: Some(mail) }).await.unwrap();
         pause(harness, key).await;

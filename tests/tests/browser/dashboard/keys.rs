@@ -36,9 +36,13 @@ async fn webhook_is_saved_tested_and_its_error_is_shown(browser: &Browser, stack
     browser.press("dialog", "Save webhook").await;
     browser.wait_for_text(".webhook .problem", "The webhook's host is not a public address.").await;
     browser.fill("#webhook-url", "https://localhost/hook").await;
+    browser.click(".webhook [value='key.expiring']").await;
     browser.press("dialog", "Save webhook").await;
     browser.wait_for_text("#webhook-secret-text", "whsec_").await;
     browser.wait_for_text(".webhook [role=status]", "Webhook saved.").await;
+    let muted = ".webhook [type=checkbox]:not(:checked)";
+    assert_eq!(browser.eval(&format!("document.querySelector('{muted}').value")).await, "key.expiring");
+    assert_eq!(browser.count(muted).await, 1, "the other kinds are sent");
     browser.check_axe("webhook").await;
     browser.screenshot("webhook").await;
     browser.press("dialog", "Send a test event").await;
