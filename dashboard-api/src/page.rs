@@ -10,44 +10,32 @@ use poem::{Request, Route, get};
 use service_kit::{ICON, StaticFile, THEME, csp_hash, named};
 use sha2::{Digest, Sha256};
 
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-const IMAGE: &str = "image/svg+xml";
-
 const INDEX: &str = include_str!("../page/index.html");
 const STYLE: &str = include_str!("../page/style.css");
 
-macro_rules! asset {
-    ($name:literal, $content_type:expr) => {
-        Asset { name: $name, content_type: $content_type, content: include_str!(concat!("../page/", $name)) }
-    };
+macro_rules! scripts {
+    ($($name:literal),+ $(,)?) => { &[$(($name, include_str!(concat!("../page/", $name)))),+] };
 }
 
-/// Every file except the HTML file and the style sheet.
-const ASSETS: &[Asset] = &[
-    Asset { name: "icon.svg", content_type: IMAGE, content: ICON },
-    asset!("app.js", SCRIPT),
-    asset!("api.js", SCRIPT),
-    asset!("dom.js", SCRIPT),
-    asset!("format.js", SCRIPT),
-    asset!("chart.js", SCRIPT),
-    asset!("sign_in.js", SCRIPT),
-    asset!("keys.js", SCRIPT),
-    asset!("list.js", SCRIPT),
-    asset!("key.js", SCRIPT),
-    asset!("examples.js", SCRIPT),
-    asset!("dialogs.js", SCRIPT),
-    asset!("create.js", SCRIPT),
-    asset!("account.js", SCRIPT),
-    asset!("contact.js", SCRIPT),
-    asset!("admin.js", SCRIPT),
-    asset!("admin_account.js", SCRIPT),
+/// Names and contents. `app.js` is the entry point.
+const SCRIPTS: &[(&str, &str)] = scripts![
+    "app.js",
+    "api.js",
+    "dom.js",
+    "format.js",
+    "chart.js",
+    "sign_in.js",
+    "keys.js",
+    "list.js",
+    "key.js",
+    "examples.js",
+    "dialogs.js",
+    "create.js",
+    "account.js",
+    "contact.js",
+    "admin.js",
+    "admin_account.js",
 ];
-
-struct Asset {
-    name: &'static str,
-    content_type: &'static str,
-    content: &'static str,
-}
 
 /// The page at `/` and its assets. `docs_url` is the link for browsers without JavaScript. The page reads the age of the geo
 /// data from the lookup API at `lookup_url`.
@@ -55,34 +43,39 @@ pub fn routes(docs_url: &str, lookup_url: &str) -> Route {
     let version = version();
     let index = index(&version, docs_url, lookup_url);
     let routes = Route::new().at("/", get(named("page", move |request| index.respond(request))));
-    ASSETS.iter().fold(routes, |routes, asset| {
-        let file = StaticFile::new(asset.content_type, asset.content);
-        let current = file.clone().header(header::CACHE_CONTROL, "public, max-age=31536000, immutable");
-        // Response to requests for any other version. During a rollout, the HTML file can come from a pod of another
-        // version: that page most likely works with this asset, but it must not be cached under that version.
-        let other = file.header(header::CACHE_CONTROL, "no-store");
-        let version = version.clone();
-        let respond = move |request: &Request| match request.raw_path_param("version") {
-            Some(requested) if requested == version => current.respond(request),
-            _ => other.respond(request),
-        };
-        routes.at(format!("/assets/:version/{}", asset.name), get(named("page", respond)))
-    })
+    let scripts = SCRIPTS.iter().map(|(name, content)| ("text/javascript; charset=utf-8", *name, *content));
+    scripts.chain([("image/svg+xml", "icon.svg", ICON)]).fold(
+        routes,
+        |routes, (content_type, name, content)| {
+            let file = StaticFile::new(content_type, content);
+            let current = file.clone().header(header::CACHE_CONTROL, "public, max-age=31536000, immutable");
+            // Response to requests for any other version. During a rollout, the HTML file can come from a pod of another
+            // version: that page most likely works with this asset, but it must not be cached under that version.
+            let other = file.header(header::CACHE_CONTROL, "no-store");
+            let version = version.clone();
+            let respond = move |request: &Request| match request.raw_path_param("version") {
+                Some(requested) if requested == version => current.respond(request),
+                _ => other.respond(request),
+            };
+            routes.at(format!("/assets/:version/{name}"), get(named("page", respond)))
+        },
+    )
 }
 
 /// A hash of all assets. One for all, because scripts import each other by relative URLs.
 fn version() -> String {
-    let hash = ASSETS.iter().fold(Sha256::new(), |hash, asset| {
-        hash.chain_update(asset.name).chain_update([0]).chain_update(asset.content).chain_update([0])
+    let assets = SCRIPTS.iter().chain(&[("icon.svg", ICON)]);
+    let hash = assets.fold(Sha256::new(), |hash, (name, content)| {
+        hash.chain_update(name).chain_update([0]).chain_update(content).chain_update([0])
     });
     HEXLOWER.encode(&hash.finalize()[..8])
 }
 
 fn index(version: &str, docs_url: &str, lookup_url: &str) -> StaticFile {
     let assets = format!("/assets/{version}");
-    let imported = ASSETS.iter().filter(|asset| asset.content_type == SCRIPT && asset.name != "app.js");
-    let preloads =
-        imported.map(|asset| format!(r#"<link rel="modulepreload" href="{assets}/{}" />"#, asset.name));
+    let preloads = SCRIPTS[1..]
+        .iter()
+        .map(|(name, _)| format!(r#"<link rel="modulepreload" href="{assets}/{name}" />"#));
     let style = [THEME, STYLE].concat();
     let html = INDEX
         .replace("{{style}}", &style)

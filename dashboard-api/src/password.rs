@@ -9,14 +9,12 @@ use argon2::{Algorithm, Argon2, Params, Version};
 use quota_client::wire::is_affordable_hash;
 use secrecy::{ExposeSecret, SecretString};
 use service_kit::telemetry;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::deadline;
 use crate::session::normalized;
 
-/// Minimum length in characters.
 pub const MIN_CHARS: usize = 8;
-/// Maximum length in characters.
 pub const MAX_CHARS: usize = 1024;
 
 /// Passwords that attackers try first, in lowercase, one per line. Written for this project.
@@ -49,7 +47,6 @@ pub enum PasswordError {
     TaskFailed(#[from] tokio::task::JoinError),
 }
 
-/// The result of most functions.
 pub type Result<T, E = PasswordError> = std::result::Result<T, E>;
 
 /// Generates 120 random bits in Base32. It has no 0 and no 1, which are easily confused with o and l.
@@ -66,7 +63,7 @@ pub fn hash_new(password: &SecretString, login: &str) -> Result<String> {
 }
 
 /// Who waits in the queue. Known users and strangers have separate limits, so that strangers can't keep account owners out.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Share {
     /// Known browsers and signed-in owners.
     Known,
@@ -74,12 +71,9 @@ pub enum Share {
 }
 
 /// Hashes and verifies passwords, at most two at a time; the others queue.
-#[derive(Debug)]
 pub struct Passwords {
-    /// One permit per known browser or signed-in owner in the queue.
-    known: Semaphore,
-    /// One permit per stranger in the queue.
-    strangers: Semaphore,
+    /// One permit per request in each share of the queue.
+    queued: [Semaphore; 2],
     /// Held by a stranger who waits for `running` or is hashing. Other strangers wait for this semaphore first, so that at
     /// most two strangers are ahead of a known browser.
     next_strangers: Arc<Semaphore>,
@@ -94,21 +88,15 @@ impl Passwords {
     pub fn new() -> Result<Self> {
         let dummy = hash(&SecretString::from(DUMMY_PASSWORD))?;
         Ok(Self {
-            known: Semaphore::new(MAX_CONCURRENT + MAX_QUEUED),
-            strangers: Semaphore::new(MAX_CONCURRENT + MAX_QUEUED),
+            queued: [(); 2].map(|()| Semaphore::new(MAX_CONCURRENT + MAX_QUEUED)),
             next_strangers: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             running: Arc::new(Semaphore::new(MAX_CONCURRENT)),
             dummy: dummy.into(),
         })
     }
 
-    /// Takes a place in the queue.
     pub fn enter(&self, share: Share) -> Result<Place<'_>> {
-        let queue = match share {
-            Share::Known => &self.known,
-            Share::Strangers => &self.strangers,
-        };
-        let _queued = queue.try_acquire().map_err(|_| PasswordError::Busy)?;
+        let _queued = self.queued[share as usize].try_acquire().map_err(|_| PasswordError::Busy)?;
         Ok(Place { passwords: self, share, _queued })
     }
 }
@@ -140,7 +128,7 @@ impl Place<'_> {
             let is_affordable = is_affordable_hash(hash);
             if !is_affordable {
                 tracing::error!(
-                    "a stored password hash takes too much memory or time; its owner can't sign in until the password is reset"
+                    "a stored password hash takes too much memory or time: reset the password of its owner"
                 );
             }
             is_affordable
@@ -155,11 +143,11 @@ impl Place<'_> {
 
     async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
         let hashing = async {
-            let turn = match self.share {
-                Share::Known => None,
-                Share::Strangers => Some(acquire(&self.passwords.next_strangers).await?),
-            };
-            let running = acquire(&self.passwords.running).await?;
+            // No semaphore is ever closed.
+            let acquire = async |semaphore: &Arc<Semaphore>| semaphore.clone().acquire_owned().await.ok();
+            let is_stranger = self.share == Share::Strangers;
+            let turn = if is_stranger { acquire(&self.passwords.next_strangers).await } else { None };
+            let running = acquire(&self.passwords.running).await;
             let request = telemetry::current_request_id();
             let work = move || {
                 // The hash holds the permits until it ends. If a canceled caller released them, a third hash could start.
@@ -170,10 +158,6 @@ impl Place<'_> {
         };
         deadline::excluding(hashing).await
     }
-}
-
-async fn acquire(semaphore: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit> {
-    semaphore.clone().acquire_owned().await.map_err(|_| PasswordError::Busy)
 }
 
 fn check(password: &SecretString, login: &str) -> Result<()> {

@@ -1,15 +1,12 @@
 //! Where webhooks may be sent: never into the operator's network.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::LazyLock;
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::IpNet;
 use url::{Host, Url};
 
-/// Maximum length of a URL.
 const MAX_URL: usize = 2048;
-/// The ports that may be used. In a network of `--webhook-allow-network`, any may.
-const PORTS: [u16; 2] = [443, 8443];
 
 /// Addresses that are not global unicast by IANA's registries of special-purpose addresses.
 static NOT_GLOBAL: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
@@ -18,12 +15,6 @@ static NOT_GLOBAL: LazyLock<Vec<IpNet>> = LazyLock::new(|| {
                     2001::/23 2001:db8::/32 3fff::/20";
     networks.split_whitespace().map(|network| network.parse().expect("a network")).collect()
 });
-/// Global unicast addresses of IPv6.
-static GLOBAL_V6: LazyLock<Ipv6Net> = LazyLock::new(|| "2000::/3".parse().expect("a network"));
-/// Networks whose addresses contain an IPv4 address that packets are translated to.
-static NAT64: LazyLock<Ipv6Net> = LazyLock::new(|| "64:ff9b::/96".parse().expect("a network"));
-static SIX_TO_FOUR: LazyLock<Ipv6Net> = LazyLock::new(|| "2002::/16".parse().expect("a network"));
-
 /// Why a webhook's URL is rejected, or nothing is sent to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
@@ -61,10 +52,10 @@ impl TargetRules {
             return Err(TargetError::UserInfo);
         }
         match url.host() {
-            Some(Host::Domain(_)) if self.networks.is_empty() => self.check_port(&url, None)?,
+            Some(Host::Domain(_)) if self.networks.is_empty() => check_port(&url)?,
             Some(Host::Domain(_)) => {}
-            Some(Host::Ipv4(ip)) => drop(self.check(&url, ip.into())?),
-            Some(Host::Ipv6(ip)) => drop(self.check(&url, ip.into())?),
+            Some(Host::Ipv4(ip)) => self.check(&url, ip.into())?,
+            Some(Host::Ipv6(ip)) => self.check(&url, ip.into())?,
             None => return Err(TargetError::Url),
         }
         Ok(url)
@@ -74,63 +65,48 @@ impl TargetRules {
     /// address: the name could have another one a moment later.
     pub async fn resolve(&self, url: &Url) -> Result<SocketAddr, TargetError> {
         let port = url.port_or_known_default().ok_or(TargetError::Port)?;
-        let addresses: Vec<IpAddr> = match url.host().ok_or(TargetError::Url)? {
-            Host::Ipv4(ip) => vec![ip.into()],
-            Host::Ipv6(ip) => vec![ip.into()],
-            Host::Domain(name) => {
-                let found = tokio::net::lookup_host((name, port)).await.map_err(|_| TargetError::Resolve)?;
-                found.map(|address| address.ip()).collect()
-            }
-        };
+        let host = url.host_str().ok_or(TargetError::Url)?;
+        let found = tokio::net::lookup_host(format!("{host}:{port}")).await;
         let mut result = Err(TargetError::Resolve);
-        for ip in addresses {
-            match self.check(url, ip) {
-                Ok(ip) => return Ok(SocketAddr::new(ip, port)),
+        for address in found.map_err(|_| TargetError::Resolve)? {
+            match self.check(url, address.ip()) {
+                Ok(()) => return Ok(address),
                 Err(error) => result = Err(error),
             }
         }
         result
     }
 
-    fn check(&self, url: &Url, ip: IpAddr) -> Result<IpAddr, TargetError> {
-        if !is_global(ip) && !self.is_allowed(ip) {
-            return Err(TargetError::Address);
+    fn check(&self, url: &Url, ip: IpAddr) -> Result<(), TargetError> {
+        if self.networks.iter().any(|network| network.contains(&ip.to_canonical())) {
+            return Ok(());
         }
-        self.check_port(url, Some(ip))?;
-        Ok(ip)
+        if is_global(ip) { check_port(url) } else { Err(TargetError::Address) }
     }
+}
 
-    fn check_port(&self, url: &Url, ip: Option<IpAddr>) -> Result<(), TargetError> {
-        let port = url.port_or_known_default().unwrap_or_default();
-        let is_usual = PORTS.contains(&port) || url.scheme() == "http" && port == 80;
-        if is_usual || ip.is_some_and(|ip| self.is_allowed(ip)) { Ok(()) } else { Err(TargetError::Port) }
-    }
-
-    fn is_allowed(&self, ip: IpAddr) -> bool {
-        self.networks.iter().any(|network| network.contains(&ip.to_canonical()))
+fn check_port(url: &Url) -> Result<(), TargetError> {
+    match (url.scheme(), url.port_or_known_default()) {
+        (_, Some(443 | 8443)) | ("http", Some(80)) => Ok(()),
+        _ => Err(TargetError::Port),
     }
 }
 
 /// Whether an address is global unicast; for an address that contains an IPv4 address, whether that is.
 fn is_global(ip: IpAddr) -> bool {
-    let is_listed = |ip: IpAddr| NOT_GLOBAL.iter().any(|network| network.contains(&ip));
-    match ip.to_canonical() {
-        IpAddr::V4(ip) => !is_listed(ip.into()),
-        IpAddr::V6(ip) => match embedded_v4(ip) {
-            Some(ip) => is_global(ip.into()),
-            None => GLOBAL_V6.contains(&ip) && !is_listed(ip.into()),
+    let ip: IpAddr = match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.into(),
+        IpAddr::V6(ip) => match ip.segments() {
+            // NAT64 and 6to4: packets are translated to the IPv4 address.
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+                Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)).into()
+            }
+            // Outside of 2000::/3.
+            [first, ..] if first >> 13 != 1 => return false,
+            _ => ip.into(),
         },
-    }
-}
-
-fn embedded_v4(ip: Ipv6Addr) -> Option<Ipv4Addr> {
-    let octets = ip.octets();
-    let at = match () {
-        () if NAT64.contains(&ip) => 12,
-        () if SIX_TO_FOUR.contains(&ip) => 2,
-        () => return None,
     };
-    Some(Ipv4Addr::new(octets[at], octets[at + 1], octets[at + 2], octets[at + 3]))
+    !NOT_GLOBAL.iter().any(|network| network.contains(&ip))
 }
 
 #[cfg(test)]
