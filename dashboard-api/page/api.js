@@ -5,7 +5,7 @@
 /** @typedef {import("./dashboard-api").components["schemas"]} Schemas */
 /** @typedef {Schemas["KeyWithPause"]} Key */
 /** @typedef {Schemas["UnreadableKey"]} UnreadableKey */
-/** @typedef {Schemas["OwnAccount"]} Account */
+/** @typedef {Schemas["Account"]} Account */
 /** @typedef {Schemas["Settings"]} Settings */
 /** @typedef {Schemas["DayUsage"]} DayUsage */
 /** @typedef {Schemas["Event"]} KeyEvent */

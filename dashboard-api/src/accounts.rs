@@ -1,8 +1,7 @@
 //! Account operations: sign-up, sign-in, password change, password links, deletion.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::Arc;
 
 use quota_client::wire::{Account, NewAccount, NewSession, SessionKind, SetCredential};
 use quota_client::{ClientError, QuotaClient, found};
@@ -11,7 +10,7 @@ use secrecy::SecretString;
 use crate::notices::target::TargetError;
 use crate::password::{self, PasswordError, Passwords, Place, Share};
 use crate::password_link::LinkToken;
-use crate::session::{BrowserId, SESSION_TTL_SECONDS, Session, unix_now};
+use crate::session::{SESSION_TTL_SECONDS, Session};
 use crate::throttle::{Attempt, Throttle, Throttled};
 
 /// For an unknown login, the credential of this ID is queried, so that the response takes as long as for a known login.
@@ -81,42 +80,23 @@ pub enum AccountError {
 /// The result of an operation.
 pub type Result<T, E = AccountError> = std::result::Result<T, E>;
 
+/// A password hash and its version.
+type Credential = (String, u32);
+
 pub struct Accounts {
     quota: QuotaClient,
     passwords: Passwords,
-    throttle: Throttle,
+    throttle: Arc<Throttle>,
     /// Sign-up closes at this number; `None` if it is always closed.
     max_accounts: Option<u64>,
-    /// Sign-ups in progress in this process. Each counts the others as accounts, so that together they can't exceed the
-    /// limit. With a lock, each would have to wait until the store has confirmed the one before.
-    pending: AtomicU64,
-}
-
-/// Counts one pending sign-up until it is dropped.
-struct Pending<'a>(&'a AtomicU64);
-
-impl<'a> Pending<'a> {
-    /// Also returns the number of other pending sign-ups.
-    fn start(count: &'a AtomicU64) -> (Self, u64) {
-        (Self(count), count.fetch_add(1, Ordering::AcqRel))
-    }
-}
-
-impl Drop for Pending<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
+    /// Has a clone per sign-up in progress in this process. Each counts the others as accounts, so that together they can't
+    /// exceed the limit. With a lock, each would have to wait until the store has confirmed the one before.
+    pending: Arc<()>,
 }
 
 impl Accounts {
-    pub fn new(quota: QuotaClient, max_accounts: Option<u64>) -> Result<Self> {
-        let (passwords, throttle) = (Passwords::new()?, Throttle::new()?);
-        Ok(Self { quota, passwords, throttle, max_accounts, pending: AtomicU64::new(0) })
-    }
-
-    /// Counts an attempt that needs no password, or rejects it.
-    pub fn throttle(&self, attempt: Attempt<'_>) -> Result<(), Throttled> {
-        self.throttle.attempt(attempt, Instant::now())
+    pub fn new(quota: QuotaClient, throttle: Arc<Throttle>, max_accounts: Option<u64>) -> Result<Self> {
+        Ok(Self { quota, passwords: Passwords::new()?, throttle, max_accounts, pending: Arc::default() })
     }
 
     /// Whether sign-up is enabled. Even if it is, [`sign_up`](Self::sign_up) fails once the account limit is reached.
@@ -135,18 +115,17 @@ impl Accounts {
         let place = self.enter(Attempt::SignUp(address))?;
         let credential = place.hash_new(password, login).await?;
         drop(place);
-        let new = NewAccount { login: login.to_owned(), credential: Some(credential.clone()) };
-        let account = self.create(new, max_accounts).await?;
-        let session = self.create_session(&account.id, credential).await?;
-        Ok((account, session.ok_or(AccountError::WrongCredentials)?))
-    }
-
-    async fn create(&self, account: NewAccount, max_accounts: u64) -> Result<Account> {
-        let (_pending, others) = Pending::start(&self.pending);
+        let pending = self.pending.clone();
+        // Without the one of `self` and this one.
+        let others = Arc::strong_count(&pending) as u64 - 2;
         if self.quota.list_accounts(None, 1).await?.total + others >= max_accounts {
             return Err(AccountError::AccountLimitReached);
         }
-        Ok(self.quota.create_account(&account).await?)
+        let new = NewAccount { login: login.to_owned(), credential: Some(credential.clone()) };
+        let account = self.quota.create_account(&new).await?;
+        drop(pending);
+        let session = self.create_session(&account.id, credential).await?;
+        Ok((account, session.ok_or(AccountError::WrongCredentials)?))
     }
 
     /// Creates a session if the password is correct. `known_browser` is the ID in the known-browser cookie of this
@@ -156,7 +135,7 @@ impl Accounts {
         login: &str,
         password: &SecretString,
         address: IpAddr,
-        known_browser: Option<BrowserId>,
+        known_browser: Option<&str>,
     ) -> Result<(Account, Session)> {
         let attempt = match known_browser {
             Some(browser) => Attempt::KnownBrowser(browser, login),
@@ -165,10 +144,15 @@ impl Accounts {
         let place = self.enter(attempt)?;
         // If the credential changes during the check, the password is checked once more, against the new one.
         for _ in 0..2 {
-            let (account, credential) = self.verify(login, password, &place).await?;
-            if let Some(session) = self.create_session(&account.id, credential.clone()).await? {
+            let account = self.find(login).await?;
+            let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
+            let credential = self.verify(id, password, &place).await?;
+            let (account, credential) = account.zip(credential).ok_or(AccountError::WrongCredentials)?;
+            if let Some(session) = self.create_session(&account.id, credential.0.clone()).await? {
                 self.throttle.reset(attempt);
-                self.replace_if_weak(&account.id, credential, password, &place).await;
+                if password::is_weak(&credential.0) {
+                    self.replace_weak(&account.id, credential, password, &place).await;
+                }
                 return Ok((account, session));
             }
         }
@@ -180,44 +164,35 @@ impl Accounts {
     fn enter(&self, attempt: Attempt<'_>) -> Result<Place<'_>> {
         let is_known = matches!(attempt, Attempt::KnownBrowser(..) | Attempt::Confirmation(_));
         let place = self.passwords.enter(if is_known { Share::Known } else { Share::Strangers })?;
-        self.throttle.attempt(attempt, Instant::now())?;
+        self.throttle.allow(attempt)?;
         Ok(place)
     }
 
-    /// Finds the account with this login and password. Also returns the credential that the password matches.
+    /// Returns the account's credential if the password matches it.
     async fn verify(
         &self,
-        login: &str,
+        account: &str,
         password: &SecretString,
         place: &Place<'_>,
-    ) -> Result<(Account, String)> {
-        let account = self.find(login).await?;
-        let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
-        let stored_hash = self.credential(id).await?.map(|(hash, _)| hash);
-        let is_correct = place.verify(password, stored_hash.clone()).await?;
-        account.zip(stored_hash).filter(|_| is_correct).ok_or(AccountError::WrongCredentials)
+    ) -> Result<Option<Credential>> {
+        let stored = self.credential(account).await?;
+        let hash = stored.as_ref().map(|(hash, _)| hash.clone());
+        let is_correct = place.verify(password, hash).await?;
+        Ok(stored.filter(|_| is_correct))
     }
 
-    /// Replaces the hash of a correct password if it is weaker than a new one. Keeps all sessions. If this fails, the next
-    /// sign-in tries again.
-    async fn replace_if_weak(
+    /// Replaces a hash that is weaker than a new one. Keeps all sessions. If this fails, the next sign-in tries again.
+    async fn replace_weak(
         &self,
         account: &str,
-        credential: String,
+        weak: Credential,
         password: &SecretString,
         place: &Place<'_>,
     ) {
-        if !password::is_weak(&credential) {
-            return;
-        }
         let replaced = async {
-            let (_, expected_version) = self.credential(account).await?.unzip();
             let change = SetCredential {
-                credential: place.hash(password).await?,
-                expected_version: expected_version.unwrap_or_default(),
-                expected_credential: Some(credential),
-                keep_session: None,
                 keep_all_sessions: Some(true),
+                ..replacing(Some(weak), place.hash(password).await?)
             };
             Ok::<_, AccountError>(self.quota.set_credential(account, &change).await?)
         };
@@ -225,10 +200,7 @@ impl Accounts {
             Ok(_) => tracing::info!("replaced the weak hash of a password"),
             Err(error) => {
                 let error: &dyn std::error::Error = &error;
-                tracing::warn!(
-                    error,
-                    "can't replace the weak hash of a password; the next sign-in tries again"
-                );
+                tracing::warn!(error, "can't replace the weak hash of a password");
             }
         }
     }
@@ -240,14 +212,11 @@ impl Accounts {
         current: &SecretString,
         new: &SecretString,
     ) -> Result<()> {
-        let (place, expected_credential, expected_version) = self.check_password(session, current).await?;
+        let (place, old) = self.check_password(session, current).await?;
         let login = self.quota.account(&session.account).await?.login;
         let change = SetCredential {
-            credential: place.hash_new(new, &login).await?,
-            expected_version,
-            expected_credential: Some(expected_credential),
             keep_session: Some(session.id_sha256()),
-            keep_all_sessions: None,
+            ..replacing(Some(old), place.hash_new(new, &login).await?)
         };
         self.quota.set_credential(&session.account, &change).await?;
         Ok(())
@@ -261,7 +230,7 @@ impl Accounts {
         password: &SecretString,
         address: IpAddr,
     ) -> Result<String> {
-        let place = self.enter(Attempt::PasswordLink(address))?;
+        let place = self.enter(Attempt::Link(address))?;
         let token = LinkToken::parse(token).ok_or(AccountError::InvalidLink)?;
         match self.use_link(&token, password, &place).await {
             // The account has been deleted, or another request has set a password in the meantime.
@@ -270,62 +239,48 @@ impl Accounts {
             {
                 Err(AccountError::InvalidLink)
             }
-            result => result.map(|()| token.account()),
+            result => result.map(|()| token.account().to_owned()),
         }
     }
 
     async fn use_link(&self, token: &LinkToken, password: &SecretString, place: &Place<'_>) -> Result<()> {
         let account = token.account();
         // Read before the link is checked: if another request uses the link after the check, the version differs.
-        let (expected_credential, expected_version) = self.credential(&account).await?.unzip();
-        if self.quota.session_account(&account, &token.sha256()).await?.is_none() {
-            return Err(AccountError::InvalidLink);
-        }
-        let login = self.quota.account(&account).await?.login;
-        let change = SetCredential {
-            credential: place.hash_new(password, &login).await?,
-            expected_version: expected_version.unwrap_or_default(),
-            expected_credential,
-            ..SetCredential::default()
-        };
-        self.quota.set_credential(&account, &change).await?;
+        let old = self.credential(account).await?;
+        let found = self.quota.session_account(account, &token.sha256()).await?;
+        let login = found.ok_or(AccountError::InvalidLink)?.login;
+        let change = replacing(old, place.hash_new(password, &login).await?);
+        self.quota.set_credential(account, &change).await?;
         Ok(())
     }
 
     /// Deletes the account with its keys and sessions. Fails if the password is changed before the deletion begins.
     pub async fn delete(&self, session: &Session, password: &SecretString) -> Result<()> {
-        let (_, expected_credential, _) = self.check_password(session, password).await?;
-        Ok(self.quota.delete_account(&session.account, Some(&expected_credential)).await?)
+        let (_, (expected, _)) = self.check_password(session, password).await?;
+        Ok(self.quota.delete_account(&session.account, Some(&expected)).await?)
     }
 
-    /// Checks the password before a change that is made elsewhere.
-    pub async fn confirm(&self, session: &Session, password: &SecretString) -> Result<()> {
-        self.check_password(session, password).await.map(drop)
-    }
-
-    /// Checks the password before a change that a stolen session must not be able to make. Returns the place in the
-    /// queue, the credential and its version.
-    async fn check_password(
+    /// Checks the password before a change that a stolen session must not be able to make. Returns the place in the queue, and
+    /// the credential.
+    pub async fn check_password(
         &self,
         session: &Session,
         password: &SecretString,
-    ) -> Result<(Place<'_>, String, u32)> {
+    ) -> Result<(Place<'_>, Credential)> {
         // Counted per session: guesses by others, even in another session of the account, don't affect this one.
         let id_sha256 = session.id_sha256();
         let attempt = Attempt::Confirmation(&id_sha256);
         let place = self.enter(attempt)?;
-        let stored = self.credential(&session.account).await?;
-        let stored_hash = stored.as_ref().map(|(hash, _)| hash.clone());
-        let is_correct = place.verify(password, stored_hash).await?;
-        let (credential, version) = stored.filter(|_| is_correct).ok_or(AccountError::WrongPassword)?;
+        let verified = self.verify(&session.account, password, &place).await?;
+        let credential = verified.ok_or(AccountError::WrongPassword)?;
         self.throttle.reset(attempt);
-        Ok((place, credential, version))
+        Ok((place, credential))
     }
 
     /// Creates a session for the owner of this credential; `None` if the account has another one by now, or has been
     /// deleted.
     async fn create_session(&self, account: &str, credential: String) -> Result<Option<Session>> {
-        let session = Session::new(account, unix_now())?;
+        let session = Session::new(account)?;
         // Otherwise a sign-in with the old password could outlive a password change.
         let expected_credential = Some(credential);
         let (id_sha256, ttl_seconds) = (session.id_sha256(), SESSION_TTL_SECONDS);
@@ -337,7 +292,7 @@ impl Accounts {
         }
     }
 
-    /// Finds an account. A malformed login (400) is treated like an unknown one.
+    /// A malformed login (400) is treated like an unknown one.
     async fn find(&self, login: &str) -> Result<Option<Account>, ClientError> {
         match self.quota.find_account(login).await {
             Err(error) if error.status() == Some(400) => Ok(None),
@@ -345,11 +300,18 @@ impl Accounts {
         }
     }
 
-    /// Returns the account's password hash and its version; `None` if the account does not exist or has no password.
-    async fn credential(&self, account: &str) -> Result<Option<(String, u32)>, ClientError> {
+    /// `None` if the account does not exist or has no password.
+    async fn credential(&self, account: &str) -> Result<Option<Credential>, ClientError> {
         let stored = found(self.quota.credential(account).await)?;
         Ok(stored.and_then(|stored| Some((stored.credential?, stored.version))))
     }
+}
+
+/// A change of a credential that fails if it is not the expected one any more.
+fn replacing(expected: Option<Credential>, credential: String) -> SetCredential {
+    let (expected_credential, version) = expected.unzip();
+    let expected_version = version.unwrap_or_default();
+    SetCredential { credential, expected_version, expected_credential, ..SetCredential::default() }
 }
 
 #[cfg(test)]
@@ -362,21 +324,21 @@ mod tests {
     #[tokio::test]
     async fn attempt_is_not_counted_while_the_queue_is_full() {
         let quota = QuotaClient::new("http://127.0.0.1:9", Duration::from_secs(1)).unwrap();
-        let accounts = Accounts::new(quota, Some(1)).unwrap();
+        let accounts = Accounts::new(quota, Arc::default(), Some(1)).unwrap();
         let password = SecretString::from("a wrong guess");
         let address = Ipv4Addr::LOCALHOST.into();
         let full: Vec<_> = std::iter::from_fn(|| accounts.passwords.enter(Share::Strangers).ok()).collect();
         // More than the throttle allows.
         for _ in 0..30 {
-            let sign_in = accounts.sign_in("ada", &password, address, None).await;
+            let sign_in = accounts.sign_in("ada", &password, address, None).await.map(drop);
             assert!(matches!(sign_in, Err(AccountError::Password(PasswordError::Busy))), "{sign_in:?}");
-            let sign_up = accounts.sign_up("ada", &password, address).await;
+            let sign_up = accounts.sign_up("ada", &password, address).await.map(drop);
             assert!(matches!(sign_up, Err(AccountError::Password(PasswordError::Busy))), "{sign_up:?}");
         }
         drop(full);
-        let sign_in = accounts.sign_in("ada", &password, address, None).await;
+        let sign_in = accounts.sign_in("ada", &password, address, None).await.map(drop);
         assert!(matches!(sign_in, Err(AccountError::Quota(_))), "{sign_in:?}");
-        let sign_up = accounts.sign_up("ada", &password, address).await;
+        let sign_up = accounts.sign_up("ada", &password, address).await.map(drop);
         assert!(matches!(sign_up, Err(AccountError::Quota(_))), "{sign_up:?}");
     }
 }

@@ -1,6 +1,5 @@
 //! The JSON API: its operations, and the checks and headers of its requests.
 
-mod access;
 mod account;
 mod admin;
 mod contact;

@@ -20,7 +20,8 @@ use crate::mail::Mailer;
 use crate::notices::Deliveries;
 use crate::notices::target::TargetRules;
 use crate::router;
-use crate::session::{Cookies, KnownBrowsers, SessionKey};
+use crate::session::{Cookies, SessionKey};
+use crate::throttle::Throttle;
 
 /// dashboard-api without its port.
 pub struct DashboardService {
@@ -39,19 +40,18 @@ impl DashboardService {
                  can take over a session"
             );
         }
-        let edge = Edge::start(&config.edge).await?;
-        if config.listener.proxy_protocol {
-            edge.require_trusted_proxies()?;
-        }
-        let discovery_report =
-            kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
         let quota = quota_client(config)?.with_token(&token);
-        let (key, mut tasks) = (config.accounts.session_key()?, JoinSet::new());
-        let mail = Mailer::new(&config.notices.mail, &key, quota.clone(), config.dashboard_url())?;
-        let context = Arc::new(context(config, &key, edge, quota, mail)?);
+        let context = context(config, &config.accounts.session_key()?, quota).await?;
+        if config.listener.proxy_protocol {
+            context.edge.require_trusted_proxies()?;
+        }
+        let discovery_report = kit
+            .readiness
+            .condition("dashboard-edge")
+            .follow(context.edge.status(), DiscoveryStatus::readiness);
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
-        let quota = context.quota.clone();
+        let (quota, mut tasks) = (context.quota.clone(), JoinSet::new());
         let first_account =
             config.accounts.first_account_dir.as_deref().map(FirstAccount::read).transpose()?;
         tasks.spawn(kit.await_store("dashboard-store", async move |waiting| {
@@ -88,10 +88,7 @@ impl DashboardService {
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub async fn document() -> anyhow::Result<String> {
     let config = Config::default();
-    let edge = Edge::start(&config.edge).await?;
-    let quota = quota_client(&config)?;
-    let context = Arc::new(context(&config, &SessionKey::generate()?, edge, quota, None)?);
-    api::document(&context)
+    api::document(&context(&config, &SessionKey::generate()?, quota_client(&config)?).await?)
 }
 
 fn quota_client(config: &Config) -> anyhow::Result<QuotaClient> {
@@ -100,30 +97,26 @@ fn quota_client(config: &Config) -> anyhow::Result<QuotaClient> {
     Ok(quota.with_context(inject_request_context).with_deadline(deadline::current))
 }
 
-fn context(
-    config: &Config,
-    key: &SessionKey,
-    edge: Edge,
-    quota: QuotaClient,
-    mail: Option<Arc<Mailer>>,
-) -> anyhow::Result<Context> {
-    let (args, notices) = (&config.accounts, &config.notices);
+/// The state of the handlers. Starts proxy discovery.
+async fn context(config: &Config, key: &SessionKey, quota: QuotaClient) -> anyhow::Result<Arc<Context>> {
+    let (args, notices, throttle) = (&config.accounts, &config.notices, Arc::<Throttle>::default());
     let networks = notices.webhook_allow_network.clone();
     let rules = || TargetRules { allow_http: notices.webhook_allow_http, networks };
     let max_accounts = (args.signup == Switch::On).then_some(args.max_accounts);
-    Ok(Context {
-        accounts: Accounts::new(quota.clone(), max_accounts)?,
+    let url = config.dashboard_url();
+    Ok(Arc::new(Context {
+        accounts: Accounts::new(quota.clone(), throttle.clone(), max_accounts)?,
         cookies: Cookies::new(key, config.secure_cookies()),
-        known_browsers: KnownBrowsers::new(key, config.secure_cookies()),
-        quota,
-        edge,
+        edge: Edge::start(&config.edge).await?,
         docs_url: config.docs_url(),
         lookup_url: config.lookup_url.as_str().trim_end_matches('/').to_owned(),
         public_origin: config.public_origin(),
-        dashboard_url: config.dashboard_url(),
         webhooks: (notices.webhooks == Switch::On).then(rules),
-        mail,
+        mail: Mailer::new(&notices.mail, key, quota.clone(), throttle.clone(), url.clone())?,
+        dashboard_url: url,
+        quota,
+        throttle,
         host: config.host(),
         attribution: config.attribution.clone(),
-    })
+    }))
 }

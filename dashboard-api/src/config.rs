@@ -8,6 +8,8 @@ use clap::Parser;
 use edge::EdgeArgs;
 use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use ipnet::IpNet;
+use poem_openapi::Object;
+use serde::Serialize;
 use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
 use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, is_local_http, web_url};
 use url::Url;
@@ -155,11 +157,15 @@ pub enum Switch {
     Off,
 }
 
-/// A link in the page's footer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A link.
+// In the page's footer.
+#[derive(Debug, Clone, Object, Serialize)]
+#[oai(rename = "Link")]
 pub struct Attribution {
+    /// Text of the link.
     pub text: String,
-    pub url: Url,
+    /// Target of the link.
+    pub url: String,
 }
 
 impl std::str::FromStr for Attribution {
@@ -167,8 +173,7 @@ impl std::str::FromStr for Attribution {
 
     fn from_str(line: &str) -> Result<Self, String> {
         let (text, url) = line.split_once('=').ok_or("expected TEXT=URL")?;
-        let url = web_url(url)?;
-        Ok(Self { text: text.trim().to_owned(), url })
+        Ok(Self { text: text.trim().to_owned(), url: web_url(url)?.into() })
     }
 }
 

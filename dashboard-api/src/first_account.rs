@@ -11,22 +11,17 @@ use quota_client::QuotaClient;
 use quota_client::wire::{
     ExportedAccount, ExportedKey, ImportRequest, KeySettings, KeyState, Role, Scope, Standing, StoredAccount,
 };
-use secrecy::SecretString;
 use tokio::time::sleep;
 
 use crate::password;
-use crate::session::unix_now;
+use crate::session::now_ms;
 
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-pub struct FirstAccount {
-    login: String,
-    password: SecretString,
-    key: ApiKey,
-}
+pub struct FirstAccount(ImportRequest);
 
 impl FirstAccount {
-    /// Reads the files `login`, `password` and `api-key` of a directory.
+    /// Reads the files `login`, `password` and `api-key` of a directory. Hashes the password, which blocks the thread.
     pub fn read(dir: &Path) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let text = fs::read_to_string(dir.join(name));
@@ -37,48 +32,13 @@ impl FirstAccount {
         let key = ApiKey::parse(&read("api-key")?).context(
             "the file api-key in --first-account-dir has no API key; create one with: quota-svc key generate LOGIN",
         )?;
-        Ok(Self { login: read("login")?, password: read("password")?.into(), key })
-    }
-
-    /// Creates the account and its key, unless an account with this login exists. An existing account is left unchanged:
-    /// its owner may have changed the password or deleted the key. Repeats what fails, and passes the reason to `report`.
-    pub async fn create(&self, quota: &QuotaClient, report: impl Fn(String)) {
-        let mut accounts = None;
-        while let Err(error) = self.try_create(quota, &mut accounts).await {
-            let reason = format!("can't create the first account: {error:#}");
-            tracing::warn!("{reason}");
-            report(reason);
-            sleep(RETRY_INTERVAL).await;
-        }
-    }
-
-    /// Keeps the import in `accounts` once it was sent. Then it is repeated even if the account exists: it may have failed
-    /// before the key was created, and an import changes nothing that exists.
-    async fn try_create(
-        &self,
-        quota: &QuotaClient,
-        accounts: &mut Option<ImportRequest>,
-    ) -> anyhow::Result<()> {
-        let accounts = match accounts {
-            Some(accounts) => accounts,
-            None if quota.find_account(&self.login).await?.is_some() => return Ok(()),
-            None => accounts.insert(self.to_import().await?),
-        };
-        let created = quota.import(accounts).await?;
-        if created.keys_refused > 0 {
-            bail!("the API key was refused: another account has it, or this account has 10 keys");
-        }
-        tracing::info!(login = self.login, "first account created");
-        Ok(())
-    }
-
-    async fn to_import(&self) -> anyhow::Result<ImportRequest> {
-        let (password, login) = (self.password.clone(), self.login.clone());
-        let credential = tokio::task::spawn_blocking(move || password::hash_new(&password, &login)).await??;
-        let created_at = i64::try_from(unix_now() * 1000)?;
+        let (login, password) = (read("login")?, read("password")?.into());
+        let credential =
+            password::hash_new(&password, &login).context("the password in --first-account-dir")?;
+        let created_at = now_ms();
         let key = ExportedKey {
-            sha256: self.key.digest().to_hex(),
-            hint: self.key.hint(),
+            sha256: key.digest().to_hex(),
+            hint: key.hint(),
             settings: KeySettings::new("first key", Scope::Full),
             state: KeyState::Active,
             state_since: created_at,
@@ -88,9 +48,35 @@ impl FirstAccount {
             usage: Vec::new(),
         };
         let standing = Standing { role: Role::Admin, ..Standing::default() };
-        let account = StoredAccount::new(self.login.clone(), Some(credential), created_at);
-        let account = StoredAccount { standing, ..account };
-        Ok(ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] })
+        let account = StoredAccount { standing, ..StoredAccount::new(login, Some(credential), created_at) };
+        Ok(Self(ImportRequest { accounts: vec![ExportedAccount { account, keys: vec![key] }] }))
+    }
+
+    /// Creates the account and its key, unless an account with this login exists. An existing account is left unchanged:
+    /// its owner may have changed the password or deleted the key. Repeats what fails, and passes the reason to `report`.
+    pub async fn create(&self, quota: &QuotaClient, report: impl Fn(String)) {
+        let mut was_sent = false;
+        while let Err(error) = self.try_create(quota, &mut was_sent).await {
+            let reason = format!("can't create the first account: {error:#}");
+            tracing::warn!("{reason}");
+            report(reason);
+            sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// An import that was sent is repeated even if the account exists: it may have failed before the key was created, and an
+    /// import changes nothing that exists.
+    async fn try_create(&self, quota: &QuotaClient, was_sent: &mut bool) -> anyhow::Result<()> {
+        let login = &self.0.accounts[0].account.login;
+        if !*was_sent && quota.find_account(login).await?.is_some() {
+            return Ok(());
+        }
+        *was_sent = true;
+        if quota.import(&self.0).await?.keys_refused > 0 {
+            bail!("the API key was refused: another account has it, or this account has 10 keys");
+        }
+        tracing::info!(login, "first account created");
+        Ok(())
     }
 }
 

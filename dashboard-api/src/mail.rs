@@ -4,26 +4,24 @@ pub mod message;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use base::log_throttle::LogThrottle;
-use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use lettre::address::AddressError;
 use lettre::message::Mailbox;
 use lettre::transport::smtp::extension::ClientId;
 use lettre::transport::smtp::{self, AsyncSmtpTransport};
 use lettre::{Address, AsyncTransport, Tokio1Executor};
 use message::Message;
-use quota_client::wire::{Account, Contact, Mail, SessionKind};
+use quota_client::wire::{Account, SessionKind};
 use quota_client::{ClientError, QuotaClient, found};
-use ring::hmac;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use url::Url;
 
 use crate::password_link::{LinkToken, RESET_TTL};
-use crate::session::{SessionKey, unix_now};
+use crate::session::{Sealer, SessionKey, unix_now};
 use crate::throttle::{Attempt, Purpose, Throttle, Throttled};
 
 /// Time for one attempt, including the wait for a free connection.
@@ -37,7 +35,6 @@ const BACKOFF: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(60),
 /// Lifetime of the link that verifies an address.
 const VERIFICATION_TTL: Duration = Duration::from_secs(86_400);
 const MAX_ADDRESS: usize = 254;
-const ACCOUNT_LEN: usize = 16;
 
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "Notices")]
@@ -54,7 +51,6 @@ pub struct MailArgs {
     pub mail_from: Option<Mailbox>,
 }
 
-/// Parses the URL of a mail server.
 fn smtp_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     let problem = match url.scheme() {
@@ -103,11 +99,12 @@ pub struct Mailer {
     from: Mailbox,
     connections: Semaphore,
     tasks: Arc<Semaphore>,
-    throttle: Throttle,
+    throttle: Arc<Throttle>,
     quota: QuotaClient,
     /// URL of the dashboard, without a trailing slash.
     url: String,
-    verification_key: hmac::Key,
+    /// Of the links that verify an address.
+    sealer: Sealer,
     failures: LogThrottle,
 }
 
@@ -140,8 +137,7 @@ impl MailArgs {
 
 /// Parses a mail address.
 pub fn address(text: &str) -> Result<Address, AddressError> {
-    let address: Address = text.parse()?;
-    if text.len() > MAX_ADDRESS { Err(AddressError::InvalidInput) } else { Ok(address) }
+    if text.len() <= MAX_ADDRESS { text.parse() } else { Err(AddressError::InvalidInput) }
 }
 
 impl Mailer {
@@ -150,6 +146,7 @@ impl Mailer {
         args: &MailArgs,
         key: &SessionKey,
         quota: QuotaClient,
+        throttle: Arc<Throttle>,
         url: String,
     ) -> anyhow::Result<Option<Arc<Self>>> {
         let Some((transport, from)) = args.transport()? else { return Ok(None) };
@@ -158,17 +155,17 @@ impl Mailer {
             from,
             connections: Semaphore::new(CONNECTIONS),
             tasks: Arc::new(Semaphore::new(MAX_TASKS)),
-            throttle: Throttle::new()?,
+            throttle,
             quota,
             url,
-            verification_key: key.signing_key("mail verification v1"),
+            sealer: key.sealer("mail verification v1"),
             failures: LogThrottle::default(),
         })))
     }
 
     /// Counts a message to this address, or rejects it.
     pub fn allow(&self, purpose: Purpose, recipient: &str) -> Result<(), Throttled> {
-        self.throttle.attempt(Attempt::Mail(purpose, recipient), Instant::now())
+        self.throttle.allow(Attempt::Mail(purpose, recipient))
     }
 
     /// Sends a message within `time`, or logs why it was not sent.
@@ -189,7 +186,6 @@ impl Mailer {
         })
     }
 
-    /// Starts work in the background.
     pub fn spawn(self: &Arc<Self>, task: Task) {
         let Ok(permit) = self.tasks.clone().try_acquire_owned() else { return self.log(&MailError::TooMany) };
         let mailer = self.clone();
@@ -202,34 +198,29 @@ impl Mailer {
     }
 
     /// The message with the link that verifies an address of an account.
-    pub fn verification(&self, account: &str, address: &str) -> Message {
-        let expires = (unix_now() + VERIFICATION_TTL.as_secs()).to_be_bytes();
-        let signed = [HEXLOWER.decode(account.as_bytes()).unwrap_or_default(), expires.to_vec()].concat();
-        let tag = hmac::sign(&self.verification_key, &[&signed, address.as_bytes()].concat());
-        let token = BASE64URL_NOPAD.encode(&[&signed, tag.as_ref()].concat());
-        Message::verification(&format!("{}/#verify-mail={token}", self.url))
+    pub fn verification(&self, account: &str, address: &str) -> Result<Message, getrandom::Error> {
+        let (content, expires) = (format!("{account} {address}"), unix_now() + VERIFICATION_TTL.as_secs());
+        let token = self.sealer.seal(&content, "", expires)?;
+        Ok(Message::verification(&format!("{}/#verify-mail={token}", self.url)))
     }
 
     /// Marks the address that a link was sent to as verified. Returns `false` if the link is malformed or has expired, or the
     /// account has another address by now.
     pub async fn verify(&self, token: &str) -> Result<bool, ClientError> {
-        let bytes = BASE64URL_NOPAD.decode(token.as_bytes()).unwrap_or_default();
-        let Some((signed, tag)) = bytes.split_at_checked(ACCOUNT_LEN + 8) else { return Ok(false) };
-        let (account, expires) = signed.split_at(ACCOUNT_LEN);
-        let account = HEXLOWER.encode(account);
-        let Some(old) = found(self.quota.contact(&account).await)? else { return Ok(false) };
-        let is_valid = |mail: &Mail| {
-            let message = [signed, mail.address.as_bytes()].concat();
-            expires > &unix_now().to_be_bytes()[..]
-                && hmac::verify(&self.verification_key, &message, tag).is_ok()
+        let content = self.sealer.open(token, "", unix_now());
+        let Some((account, address)) = content.as_deref().and_then(|text| text.split_once(' ')) else {
+            return Ok(false);
         };
-        let Some(mail) = old.contact.mail.clone().filter(is_valid) else { return Ok(false) };
-        let contact = Contact { mail: Some(Mail { verified: true, ..mail }), ..old.contact.clone() };
-        self.quota.set_contact(&account, old.contact, contact).await?;
+        let Some(old) = found(self.quota.contact(account).await)? else { return Ok(false) };
+        let mut contact = old.contact.clone();
+        let Some(mail) = contact.mail.as_mut().filter(|mail| mail.address == address) else {
+            return Ok(false);
+        };
+        mail.verified = true;
+        self.quota.set_contact(account, old.contact, contact).await?;
         Ok(true)
     }
 
-    /// Logs why a message was not sent.
     fn log(&self, error: &(dyn std::error::Error + 'static)) {
         if let Some(occurrences) = self.failures.allow() {
             let causes: Vec<_> = anyhow::Chain::new(error).map(ToString::to_string).collect();
@@ -249,11 +240,12 @@ impl Mailer {
             }
         };
         let Some(Account { id, login, .. }) = account else { return Ok(()) };
-        let (purpose, address) = match &task {
-            Task::AddressChanged { old, .. } => (Purpose::Security, Some(old.clone())),
-            Task::PasswordChanged { .. } => (Purpose::Security, self.verified_address(&id).await?),
-            Task::PasswordReset { .. } => (Purpose::PasswordReset, self.verified_address(&id).await?),
+        let address = match &task {
+            Task::AddressChanged { old, .. } => Some(old.clone()),
+            _ => self.quota.contact(&id).await?.contact.verified_address().map(str::to_owned),
         };
+        let is_reset = matches!(task, Task::PasswordReset { .. });
+        let purpose = if is_reset { Purpose::PasswordReset } else { Purpose::Security };
         let is_allowed = |address: &String| self.allow(purpose, address).is_ok();
         let Some(address) = address.filter(is_allowed) else { return Ok(()) };
         let message = match task {
@@ -275,10 +267,6 @@ impl Mailer {
         }
         Ok(())
     }
-
-    async fn verified_address(&self, account: &str) -> Result<Option<String>, ClientError> {
-        Ok(self.quota.contact(account).await?.contact.verified_address().map(str::to_owned))
-    }
 }
 
 #[cfg(test)]
@@ -298,7 +286,7 @@ mod tests {
         };
         let quota = QuotaClient::new("http://127.0.0.1:9", TIMEOUT).unwrap();
         let key = SessionKey::generate().unwrap();
-        let mailer = Mailer::new(&args, &key, quota, String::new()).unwrap().unwrap();
+        let mailer = Mailer::new(&args, &key, quota, Arc::default(), String::new()).unwrap().unwrap();
         let silent = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             // Ends when the mailer gives up.

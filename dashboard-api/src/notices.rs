@@ -15,10 +15,9 @@ use quota_client::{ClientError, QuotaClient, found};
 use target::TargetRules;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
-use webhook::Message;
 
-use crate::mail::{Mailer, TIMEOUT, message};
-use crate::session::unix_now;
+use crate::mail::{self, Mailer};
+use crate::session::now_ms;
 use crate::throttle::Purpose;
 
 /// Notices in delivery at the same time: at most one per account and channel.
@@ -100,10 +99,8 @@ impl Deliveries {
     }
 
     /// Sends a notice, unless its account or key is gone or wants none. Returns when to try again, and the attempt.
-    async fn attempt(
-        &self,
-        ClaimedNotice { account, channel, notice, attempts, .. }: &ClaimedNotice,
-    ) -> Result<(Option<u32>, Option<Delivery>), ClientError> {
+    async fn attempt(&self, claimed: &ClaimedNotice) -> Result<(Option<u32>, Option<Delivery>), ClientError> {
+        let ClaimedNotice { account, channel, notice, attempts, .. } = claimed;
         let contact = found(self.quota.contact(account).await)?.unwrap_or_default().contact;
         if !contact.channels(notice.kind).contains(channel) {
             return Ok((None, None));
@@ -111,20 +108,20 @@ impl Deliveries {
         let key = found(self.quota.key(&notice.key, Some(account)).await)?;
         let Some(OwnedKey { key, .. }) = key else { return Ok((None, None)) };
         let link = format!("{}/#/keys/{}", self.link, key.id);
-        let sent = match (channel, contact.webhook, contact.mail, &self.webhooks, &self.mail) {
-            (Channel::Webhook, Some(webhook), _, Some(rules), _) => {
-                let sent =
-                    webhook::send(rules, &webhook, &Message::new(notice, &key, &link), webhook::TIMEOUT)
-                        .await;
+        let (webhook, mail) =
+            (contact.webhook.zip(self.webhooks.as_ref()), contact.mail.zip(self.mail.as_ref()));
+        let sent = match (channel, webhook, mail) {
+            (Channel::Webhook, Some((webhook, rules)), _) => {
+                let message = webhook::Message::new(notice, &key, &link);
+                let sent = webhook::send(rules, &webhook, &message, webhook::TIMEOUT).await;
                 sent.map_err(|error| error.to_string())
             }
-            (Channel::Mail, _, Some(mail), _, Some(mailer)) => {
+            (Channel::Mail, _, Some((mail, mailer))) => {
                 if let Err(throttled) = mailer.allow(Purpose::Notice, &mail.address) {
-                    let seconds = u32::try_from(throttled.retry_seconds()).unwrap_or(u32::MAX);
-                    return Ok((Some(seconds), None));
+                    return Ok((u32::try_from(throttled.retry_seconds).ok(), None));
                 }
-                let sent =
-                    mailer.send(&mail.address, &message::Message::notice(notice, &key, &link), TIMEOUT).await;
+                let message = mail::message::Message::notice(notice, &key, &link);
+                let sent = mailer.send(&mail.address, &message, mail::TIMEOUT).await;
                 sent.map_err(|error| error.to_string())
             }
             // This service does not use the channel any more.
@@ -146,8 +143,4 @@ impl Deliveries {
             tracing::warn!(%error, occurrences, "{message}");
         }
     }
-}
-
-pub fn now_ms() -> i64 {
-    i64::try_from(unix_now() * 1000).unwrap_or(i64::MAX)
 }

@@ -6,35 +6,28 @@
 
 use std::time::Duration;
 
-use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use data_encoding::HEXLOWER;
 use quota_client::wire::{NewSession, SessionKind};
 use quota_client::{ClientError, QuotaClient};
 use sha2::{Digest, Sha256};
+
+use crate::session::random_token;
 
 /// Lifetime of an invitation.
 pub const INVITATION_TTL: Duration = Duration::from_secs(7 * 86_400);
 /// Lifetime of a link for a forgotten password.
 pub const RESET_TTL: Duration = Duration::from_secs(30 * 60);
 
-const ACCOUNT_LEN: usize = 16;
-const TOKEN_LEN: usize = ACCOUNT_LEN + 32;
+const ACCOUNT_LEN: usize = 32;
+const TOKEN_LEN: usize = ACCOUNT_LEN + 43;
 
-/// The token of a password link: the account's ID, and 32 random bytes.
-pub struct LinkToken([u8; TOKEN_LEN]);
+/// The token of a password link: the account's ID, and 256 random bits.
+pub struct LinkToken(String);
 
 impl LinkToken {
     /// Generates a token. It is valid once it is stored. `account` is the account's ID.
     pub fn generate(account: &str) -> Result<Self, getrandom::Error> {
-        let mut token = [0; TOKEN_LEN];
-        let (id, random) = token.split_at_mut(ACCOUNT_LEN);
-        // Without an ID, quota-svc does not find the account.
-        if let Ok(bytes) = HEXLOWER.decode(account.as_bytes())
-            && bytes.len() == ACCOUNT_LEN
-        {
-            id.copy_from_slice(&bytes);
-        }
-        getrandom::fill(random)?;
-        Ok(Self(token))
+        Ok(Self(format!("{account}{}", random_token()?)))
     }
 
     /// Stores the token's hash. Returns `false` if it is not stored: a requested link, too soon after another.
@@ -46,26 +39,26 @@ impl LinkToken {
     ) -> Result<bool, ClientError> {
         let (id_sha256, ttl_seconds) = (self.sha256(), u32::try_from(ttl.as_secs()).unwrap_or(u32::MAX));
         let session = NewSession { kind, id_sha256, ttl_seconds, expected_credential: None };
-        quota.create_session(&self.account(), &session).await
+        quota.create_session(self.account(), &session).await
     }
 
     /// `None` if the text is not a token.
     pub fn parse(text: &str) -> Option<Self> {
-        Some(Self(BASE64URL_NOPAD.decode(text.as_bytes()).ok()?.try_into().ok()?))
+        (text.len() == TOKEN_LEN && text.is_ascii()).then(|| Self(text.to_owned()))
     }
 
     /// The link. The token is in its fragment, which browsers don't send, so no server or proxy logs it.
     pub fn link(&self, public_url: &str) -> String {
-        format!("{public_url}/#set-password={}", BASE64URL_NOPAD.encode(&self.0))
+        format!("{public_url}/#set-password={}", self.0)
     }
 
     /// The account's ID.
-    pub fn account(&self) -> String {
-        HEXLOWER.encode(&self.0[..ACCOUNT_LEN])
+    pub fn account(&self) -> &str {
+        &self.0[..ACCOUNT_LEN]
     }
 
     /// What is stored. The prefix separates the hashes from those of session IDs.
     pub fn sha256(&self) -> String {
-        HEXLOWER.encode(&Sha256::new().chain_update("password-link:").chain_update(self.0).finalize())
+        HEXLOWER.encode(&Sha256::new().chain_update("password-link:").chain_update(&self.0).finalize())
     }
 }

@@ -291,7 +291,9 @@ pub struct UnreadableKey {
     /// First and last characters of the key, if they can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Why the key can't be read.
+    /// Why the key can't be read, for the operator. Absent in the dashboard.
+    #[oai(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
 

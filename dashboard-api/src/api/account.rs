@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use poem_openapi::{ApiResponse, OpenApi};
-use quota_client::wire::{EventList, KEYS_PER_ACCOUNT};
+use quota_client::wire::{Account, EventList, KEYS_PER_ACCOUNT};
 use service_kit::SerdeJson;
 
 use super::Tag;
 use super::context::{Context, RequestInfo, SessionRequired, WithCookies};
-use super::model::{Account, Confirmation, Credentials, Link, LinkPassword, PasswordChange, Settings};
+use super::model::{Confirmation, Credentials, LinkPassword, PasswordChange, Settings};
 use crate::accounts::{AccountError, Result};
 use crate::mail::Task;
 use crate::session::unix_now;
@@ -68,9 +68,6 @@ impl AccountApi {
     /// What the page needs before anybody signs in. Needs no session.
     #[oai(path = "/settings", method = "get", operation_id = "getSettings")]
     async fn settings(&self) -> SerdeJson<Settings> {
-        let attribution = self.0.attribution.iter();
-        let link =
-            |line: &crate::config::Attribution| Link { text: line.text.clone(), url: line.url.to_string() };
         SerdeJson(Settings {
             signup: self.0.accounts.signup_is_open(),
             lookup_url: self.0.lookup_url.clone(),
@@ -78,7 +75,7 @@ impl AccountApi {
             keys_per_account: KEYS_PER_ACCOUNT as u32,
             webhooks: self.0.webhooks.is_some(),
             mail: self.0.mail.is_some(),
-            attribution: attribution.map(link).collect(),
+            attribution: self.0.attribution.clone(),
         })
     }
 
@@ -95,7 +92,7 @@ impl AccountApi {
         let Credentials { login, password } = credentials.0;
         let (account, session) = self.0.accounts.sign_up(&login, &password.into(), address).await?;
         let login = account.login.clone();
-        let response = SignedUpResponse::Account(SerdeJson(account.into()));
+        let response = SignedUpResponse::Account(SerdeJson(account));
         self.0.with_cookies(response, &session, &login)
     }
 
@@ -110,12 +107,12 @@ impl AccountApi {
         credentials: SerdeJson<Credentials>,
     ) -> Result<WithCookies<SignedInResponse>> {
         let Credentials { login, password } = credentials.0;
-        let known_browser = self.0.known_browsers.read(&request.headers, &login, unix_now());
+        let known_browser = self.0.cookies.known_browser(&request.headers, &login, unix_now());
         let address = self.0.address(&request);
         let (account, session) =
-            self.0.accounts.sign_in(&login, &password.into(), address, known_browser).await?;
+            self.0.accounts.sign_in(&login, &password.into(), address, known_browser.as_deref()).await?;
         let login = account.login.clone();
-        let response = SignedInResponse::Account(SerdeJson(account.into()));
+        let response = SignedInResponse::Account(SerdeJson(account));
         self.0.with_cookies(response, &session, &login)
     }
 
@@ -126,9 +123,9 @@ impl AccountApi {
     #[oai(path = "/session", method = "delete", operation_id = "signOut")]
     async fn sign_out(&self, request: SessionRequired) -> Result<SignedOutResponse> {
         // Even if the session has expired or was revoked: at time 0 no cookie has expired.
-        let session = self.0.cookies.read(&request.headers, 0).ok_or(AccountError::Unauthenticated)?;
+        let session = self.0.cookies.session(&request.headers, 0).ok_or(AccountError::Unauthenticated)?;
         self.0.quota.delete_session(&session.account, &session.id_sha256()).await?;
-        Ok(SignedOutResponse::Done(self.0.cookies.clear()))
+        Ok(SignedOutResponse::Done(self.0.cookies.clear_session()))
     }
 
     /// Get the signed-in account
@@ -137,7 +134,7 @@ impl AccountApi {
     #[oai(path = "/account", method = "get", operation_id = "getAccount")]
     async fn account(&self, request: SessionRequired) -> Result<SerdeJson<Account>> {
         let session = self.0.session(&request).await?;
-        Ok(SerdeJson(self.0.quota.account(&session.account).await?.into()))
+        Ok(SerdeJson(self.0.quota.account(&session.account).await?))
     }
 
     /// List the account's events
@@ -194,6 +191,6 @@ impl AccountApi {
     ) -> Result<SignedOutResponse> {
         let session = self.0.session(&request).await?;
         self.0.accounts.delete(&session, &confirmation.0.password.into()).await?;
-        Ok(SignedOutResponse::Done(self.0.cookies.clear()))
+        Ok(SignedOutResponse::Done(self.0.cookies.clear_session()))
     }
 }

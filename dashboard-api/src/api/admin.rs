@@ -15,9 +15,7 @@ use service_kit::SerdeJson;
 use super::Tag;
 use super::account::Done;
 use super::context::{Admin, Context, SessionRequired};
-use super::model::{
-    AccountDetails, KeyDetails, KeyList, KeyWithPause, LoginBody, PasswordLink, UnreadableKey,
-};
+use super::model::{AccountDetails, KeyDetails, LoginBody, PasswordLink};
 use crate::accounts::{AccountError, Result};
 use crate::password_link::{INVITATION_TTL, LinkToken, RESET_TTL};
 
@@ -92,11 +90,9 @@ impl AdminApi {
     async fn account(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<AccountDetails>> {
         let quota = self.0.admin(&request).await?.quota;
         let account = of_other(quota.account(&id).await)?;
-        let listed = of_other(quota.keys(&id).await)?;
+        let keys = of_other(quota.keys(&id).await)?.into();
         let events = of_other(quota.account_events(&id).await)?.events;
-        let keys = listed.keys.into_iter().map(|key| KeyWithPause::new(key, &[])).collect();
-        let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
-        Ok(SerdeJson(AccountDetails { account, keys: KeyList { keys, unreadable }, events }))
+        Ok(SerdeJson(AccountDetails { account, keys, events }))
     }
 
     /// Suspend, restore or sign out an account
@@ -185,7 +181,7 @@ impl AdminApi {
         let OwnedKey { key, account } = quota.key(&id, None).await?;
         let events = quota.events(&id, None).await?.events;
         let usage = quota.usage(&id, None).await?.days;
-        Ok(SerdeJson(KeyDetails { account, key: KeyWithPause::new(key, &events), usage, events }))
+        Ok(SerdeJson(KeyDetails { account, key: key.into(), usage, events }))
     }
 
     /// Set a key's daily limit

@@ -11,15 +11,15 @@ use super::Tag;
 use super::account::Done;
 use super::context::{Context, RequestInfo, SessionRequired};
 use super::model::{
-    LinkToken, LoginBody, MailStatus, SendResult, SetMail, SetWebhook, WebhookSecret, WebhookStatus,
+    LinkToken, LoginBody, MailStatus, SendResult, SetMail, WebhookSecret, WebhookSettings, WebhookStatus,
 };
 use crate::accounts::{AccountError, Result};
 use crate::deadline;
 use crate::mail::{self, Mailer, Task};
-use crate::notices::now_ms;
 use crate::notices::target::TargetRules;
 use crate::notices::webhook::{self, Message, new_secret};
-use crate::throttle::{Attempt, Purpose, Throttled};
+use crate::session::now_ms;
+use crate::throttle::{Attempt, Purpose};
 
 /// How long an owner waits for the result of a verification message. Less than the page waits for a response.
 const WAIT: Duration = Duration::from_secs(15);
@@ -35,13 +35,13 @@ impl ContactApi {
     async fn webhook(&self, request: SessionRequired) -> Result<SerdeJson<WebhookStatus>> {
         let session = self.0.session(&request).await?;
         let mut status = self.0.quota.contact(&session.account).await?;
-        let webhook = status.contact.webhook;
-        Ok(SerdeJson(WebhookStatus {
-            enabled: webhook.as_ref().is_some_and(|webhook| webhook.enabled),
-            muted: webhook.as_ref().map(|webhook| webhook.muted.clone()).unwrap_or_default(),
-            url: webhook.map(|webhook| webhook.url),
-            last_delivery: status.last_deliveries.remove(Channel::Webhook.as_str()),
-        }))
+        let last_delivery = status.last_deliveries.remove(Channel::Webhook.as_str());
+        let settings = status.contact.webhook.map(|Webhook { url, enabled, muted, .. }| WebhookSettings {
+            url: Some(url),
+            enabled,
+            muted,
+        });
+        Ok(SerdeJson(WebhookStatus { settings: settings.unwrap_or_default(), last_delivery }))
     }
 
     /// Set or remove the webhook
@@ -51,10 +51,10 @@ impl ContactApi {
     async fn set_webhook(
         &self,
         request: SessionRequired,
-        change: SerdeJson<SetWebhook>,
+        change: SerdeJson<WebhookSettings>,
     ) -> Result<SerdeJson<WebhookSecret>> {
         let session = self.0.session(&request).await?;
-        let SetWebhook { url, enabled, muted } = change.0;
+        let WebhookSettings { url, enabled, muted } = change.0;
         let old = self.0.quota.contact(&session.account).await?.contact;
         let (mut webhook, mut new) = (None, None);
         if let Some(url) = url {
@@ -91,7 +91,7 @@ impl ContactApi {
         let contact = self.0.quota.contact(&session.account).await?.contact;
         let webhook = contact.webhook.ok_or(AccountError::NoWebhook)?;
         let rules = self.rules()?;
-        self.0.accounts.throttle(Attempt::TestEvent(&session.account))?;
+        self.0.throttle.allow(Attempt::TestEvent(&session.account))?;
         let message = Message::test(now_ms(), &self.0.dashboard_url)?;
         let sent = deadline::excluding(webhook::send(rules, &webhook, &message, webhook::TIMEOUT)).await;
         Ok(SerdeJson(SendResult { error: sent.err().map(|error| error.to_string()) }))
@@ -104,14 +104,15 @@ impl ContactApi {
     async fn mail(&self, request: SessionRequired) -> Result<SerdeJson<MailStatus>> {
         let session = self.0.session(&request).await?;
         let mut status = self.0.quota.contact(&session.account).await?;
-        let mail = status.contact.mail;
-        Ok(SerdeJson(MailStatus {
-            verified: mail.as_ref().is_some_and(|mail| mail.verified),
-            notices: mail.as_ref().is_some_and(|mail| mail.notices),
-            muted: mail.as_ref().map(|mail| mail.muted.clone()).unwrap_or_default(),
-            address: mail.map(|mail| mail.address),
-            last_delivery: status.last_deliveries.remove(Channel::Mail.as_str()),
-        }))
+        let last_delivery = status.last_deliveries.remove(Channel::Mail.as_str());
+        let mail = status.contact.mail.map(|Mail { address, verified, notices, muted }| MailStatus {
+            address: Some(address),
+            verified,
+            notices,
+            muted,
+            last_delivery: None,
+        });
+        Ok(SerdeJson(MailStatus { last_delivery, ..mail.unwrap_or_default() }))
     }
 
     /// Set or remove the mail address
@@ -132,13 +133,13 @@ impl ContactApi {
         let verified = !is_new && old.verified_address().is_some();
         if is_new {
             let password = password.ok_or(AccountError::WrongPassword)?;
-            self.0.accounts.confirm(&session, &password.into()).await?;
+            self.0.accounts.check_password(&session, &password.into()).await?;
         }
         let link = address.clone().filter(|_| !verified);
         if let Some(address) = &link {
             let mailer = self.mailer()?;
             mail::address(address).map_err(|_| AccountError::InvalidAddress)?;
-            self.allow_request(&client)?;
+            self.0.throttle.allow(Attempt::MailRequest(self.0.address(&client)))?;
             mailer.allow(Purpose::Verification, address)?;
         }
         let mail = address.map(|address| Mail { address, verified, notices, muted });
@@ -148,7 +149,7 @@ impl ContactApi {
         }
         let Some(address) = link else { return Ok(SerdeJson(SendResult { error: None })) };
         let mailer = self.mailer()?;
-        let message = mailer.verification(account, &address);
+        let message = mailer.verification(account, &address)?;
         let sent = deadline::excluding(mailer.send(&address, &message, WAIT)).await;
         Ok(SerdeJson(SendResult { error: sent.err().map(|error| error.to_string()) }))
     }
@@ -158,7 +159,7 @@ impl ContactApi {
     /// The link was sent to the address. Needs no session.
     #[oai(path = "/account/mail/verify", method = "post", operation_id = "verifyMail")]
     async fn verify_mail(&self, client: RequestInfo, link: SerdeJson<LinkToken>) -> Result<Done> {
-        self.0.accounts.throttle(Attempt::PasswordLink(self.0.address(&client)))?;
+        self.0.throttle.allow(Attempt::Link(self.0.address(&client)))?;
         match self.mailer()?.verify(&link.0.token).await? {
             true => Ok(Done::Done),
             false => Err(AccountError::InvalidLink),
@@ -172,7 +173,7 @@ impl ContactApi {
     #[oai(path = "/account/forgot-password", method = "post", operation_id = "forgotPassword")]
     async fn forgot_password(&self, client: RequestInfo, forgotten: SerdeJson<LoginBody>) -> Result<Done> {
         let mailer = self.mailer()?;
-        self.allow_request(&client)?;
+        self.0.throttle.allow(Attempt::MailRequest(self.0.address(&client)))?;
         mailer.spawn(Task::PasswordReset { login: forgotten.0.login });
         Ok(Done::Done)
     }
@@ -185,9 +186,5 @@ impl ContactApi {
 
     fn mailer(&self) -> Result<&Arc<Mailer>> {
         self.0.mail.as_ref().ok_or(AccountError::MailDisabled)
-    }
-
-    fn allow_request(&self, client: &RequestInfo) -> Result<(), Throttled> {
-        self.0.accounts.throttle(Attempt::MailRequest(self.0.address(client)))
     }
 }

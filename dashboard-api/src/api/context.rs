@@ -5,20 +5,21 @@ use std::sync::Arc;
 
 use edge::{ConnectionFacts, Edge, Peer};
 use http::header::SET_COOKIE;
-use http::{HeaderMap, Version};
+use http::{HeaderMap, Method, Version};
 use http_server::RequestOrigin;
 use poem::{FromRequest, Request, RequestBody};
 use poem_openapi::registry::{MetaSecurityScheme, Registry};
 use poem_openapi::{ApiExtractor, ApiExtractorType, ExtractParamOptions};
 use quota_client::QuotaClient;
-use quota_client::wire::{Account, Actor};
+use quota_client::wire::{Account, Actor, Role};
 
-use super::access::Access;
+use super::PREFIX;
 use crate::accounts::{AccountError, Accounts, Result};
 use crate::config::Attribution;
 use crate::mail::{Mailer, Task};
 use crate::notices::target::TargetRules;
-use crate::session::{Cookies, KnownBrowsers, Session, unix_now};
+use crate::session::{Cookies, Session, unix_now};
+use crate::throttle::Throttle;
 
 /// A response with `Set-Cookie` headers. A field of an `ApiResponse` could set only one of them.
 pub type WithCookies<T> = poem_openapi::payload::Response<T>;
@@ -26,8 +27,8 @@ pub type WithCookies<T> = poem_openapi::payload::Response<T>;
 pub struct Context {
     pub quota: QuotaClient,
     pub accounts: Accounts,
+    pub throttle: Arc<Throttle>,
     pub cookies: Cookies,
-    pub known_browsers: KnownBrowsers,
     /// Finds the client address, for throttling.
     pub edge: Edge,
     /// Documentation URL in error responses and on the page.
@@ -87,7 +88,8 @@ impl Context {
 
     /// Reads the account with each request, so that a suspension and a change of the role apply immediately.
     async fn authorize(&self, request: &SessionRequired) -> Result<(Session, Account)> {
-        let session = self.cookies.read(&request.headers, unix_now()).ok_or(AccountError::Unauthenticated)?;
+        let session =
+            self.cookies.session(&request.headers, unix_now()).ok_or(AccountError::Unauthenticated)?;
         let account = self.quota.session_account(&session.account, &session.id_sha256()).await?;
         let account = account.ok_or(AccountError::Unauthenticated)?;
         request.access.check(&account)?;
@@ -110,10 +112,9 @@ impl Context {
 
     /// Adds the cookies of a new session to the response: the known-browser cookie and the session cookie.
     pub fn with_cookies<T>(&self, response: T, session: &Session, login: &str) -> Result<WithCookies<T>> {
-        // The session cookie is last: client libraries that keep one value per header name keep the last one.
-        let response =
-            WithCookies::new(response).header(SET_COOKIE, self.known_browsers.set(login, unix_now())?);
-        Ok(response.header(SET_COOKIE, self.cookies.set(session)?))
+        let cookies = self.cookies.set(session, login, unix_now())?;
+        let response = WithCookies::new(response);
+        Ok(cookies.into_iter().fold(response, |response, cookie| response.header(SET_COOKIE, cookie)))
     }
 }
 
@@ -176,5 +177,54 @@ impl<'a> ApiExtractor<'a> for SessionRequired {
     ) -> poem::Result<Self> {
         let access = Access::of(request.method(), request.original_uri().path());
         Ok(Self { headers: request.headers().clone(), access })
+    }
+}
+
+/// What an operation with a session does. This is the only place that decides who may call which operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Reads what the account owns.
+    Read,
+    /// Changes what the account owns.
+    Change,
+    /// Reads or changes what others own.
+    Admin,
+}
+
+impl Access {
+    pub fn of(method: &Method, path: &str) -> Self {
+        let operation = path.strip_prefix(PREFIX).unwrap_or(path);
+        match *method {
+            _ if operation == "/admin" || operation.starts_with("/admin/") => Self::Admin,
+            Method::GET | Method::HEAD => Self::Read,
+            _ => Self::Change,
+        }
+    }
+
+    pub fn check(self, account: &Account) -> Result<(), AccountError> {
+        match (self, &account.suspension) {
+            (Self::Read, _) => Ok(()),
+            (_, Some(suspension)) => Err(AccountError::Suspended(suspension.reason.clone())),
+            (Self::Admin, None) if account.role != Role::Admin => Err(AccountError::AdminRequired),
+            (Self::Change | Self::Admin, None) => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_follows_from_method_and_path() {
+        for (method, path, access) in [
+            (Method::GET, "/api/v1/keys", Access::Read),
+            (Method::PATCH, "/api/v1/keys/1", Access::Change),
+            (Method::GET, "/api/v1/admin/overview", Access::Admin),
+            (Method::POST, "/api/v1/admin/accounts/1/changes", Access::Admin),
+            (Method::GET, "/api/v1/administrators", Access::Read),
+        ] {
+            assert_eq!(Access::of(&method, path), access, "{method} {path}");
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! Converts errors into the error responses of the operations, and into the examples of the OpenAPI document.
 
 use std::borrow::Cow;
-use std::time::Duration;
 
 use http::StatusCode;
 use poem::error::ResponseError;
@@ -96,7 +95,7 @@ fn api_error(error: AccountError, docs_url: &str) -> ApiError {
         (403, _) => ApiError::Forbidden(body),
         (404, _) => ApiError::NotFound(body),
         (409, _) => ApiError::Conflict(body),
-        (_, AccountError::Throttled(throttled)) => ApiError::TooMany(body, throttled.retry_seconds()),
+        (_, AccountError::Throttled(throttled)) => ApiError::TooMany(body, throttled.retry_seconds),
         (503, AccountError::Quota(error)) => {
             let error: &dyn std::error::Error = error;
             tracing::warn!(error, "quota-svc or its store is unavailable");
@@ -228,7 +227,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
         let (code, message) = (code.to_owned(), message.to_owned());
         AccountError::Quota(ClientError::Api { status: 0, code, message })
     };
-    let throttled = Throttled { retry_after: Duration::from_secs(29) };
+    let throttled = Throttled { retry_seconds: 30 };
     let login = "a login can't contain spaces";
     let creations = "an account can create at most 30 keys per day, deleted ones included; it can create the next one at \
                      2027-01-16T00:00:00Z";

@@ -6,14 +6,14 @@ use poem_openapi::param::Path;
 use poem_openapi::{ApiResponse, OpenApi};
 use quota_client::ClientError;
 use quota_client::wire::{
-    self, EventList, KeySettings, KeyState, NewKey, OwnedKey, Rotation, SettingsChange, StateChange, Usage,
+    self, EventList, KeySettings, NewKey, OwnedKey, Rotation, SettingsChange, StateChange, Usage,
 };
 use service_kit::SerdeJson;
 
 use super::Tag;
 use super::account::Done;
 use super::context::{Context, SessionRequired};
-use super::model::{CreatedKey, KeyList, KeyWithPause, UnreadableKey};
+use super::model::{CreatedKey, KeyList, KeyWithPause};
 use crate::accounts::Result;
 
 pub struct KeysApi(pub Arc<Context>);
@@ -34,14 +34,8 @@ impl KeysApi {
     /// All keys of the account, with their state and the requests of today.
     #[oai(path = "/keys", method = "get", operation_id = "listKeys")]
     async fn list(&self, request: SessionRequired) -> Result<SerdeJson<KeyList>> {
-        let session = self.0.session(&request).await?;
-        let listed = self.0.quota.keys(&session.account).await?;
-        let mut keys = Vec::new();
-        for key in listed.keys {
-            keys.push(self.with_pause_reason(key, &session.account).await);
-        }
-        let unreadable = listed.unreadable.into_iter().map(UnreadableKey::from).collect();
-        Ok(SerdeJson(KeyList { keys, unreadable }))
+        let owner = self.owner(&request).await?;
+        Ok(SerdeJson(self.0.quota.keys(&owner).await?.into()))
     }
 
     /// Create a key
@@ -53,9 +47,9 @@ impl KeysApi {
         request: SessionRequired,
         settings: SerdeJson<KeySettings>,
     ) -> Result<CreatedResponse> {
-        let session = self.0.session(&request).await?;
+        let owner = self.owner(&request).await?;
         let new = NewKey { settings: settings.0, daily_limit: None };
-        Ok(self.created(self.0.quota.create_key(&session.account, &new).await?))
+        Ok(self.created(self.0.quota.create_key(&owner, &new).await?))
     }
 
     /// Replace a key
@@ -80,7 +74,7 @@ impl KeysApi {
     #[oai(path = "/keys/:id", method = "get", operation_id = "getKey")]
     async fn show(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.key(&id, Some(&owner)).await).await
+        key_result(self.0.quota.key(&id, Some(&owner)).await)
     }
 
     /// Change a key's settings
@@ -94,7 +88,7 @@ impl KeysApi {
         change: SerdeJson<SettingsChange>,
     ) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.change_key(&id, Some(&owner), &change.0).await).await
+        key_result(self.0.quota.change_key(&id, Some(&owner), &change.0).await)
     }
 
     /// Resume a paused key
@@ -103,7 +97,7 @@ impl KeysApi {
     #[oai(path = "/keys/:id/resume", method = "post", operation_id = "resumeKey")]
     async fn resume(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Resume).await).await
+        key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Resume).await)
     }
 
     /// Deactivate a key
@@ -112,7 +106,7 @@ impl KeysApi {
     #[oai(path = "/keys/:id/deactivate", method = "post", operation_id = "deactivateKey")]
     async fn deactivate(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Deactivate).await).await
+        key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Deactivate).await)
     }
 
     /// Reactivate an inactive key
@@ -121,7 +115,7 @@ impl KeysApi {
     #[oai(path = "/keys/:id/reactivate", method = "post", operation_id = "reactivateKey")]
     async fn reactivate(&self, request: SessionRequired, id: Path<String>) -> KeyResult {
         let owner = self.owner(&request).await?;
-        self.key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Reactivate).await).await
+        key_result(self.0.quota.change_state(&id, Some(&owner), StateChange::Reactivate).await)
     }
 
     /// Delete a key
@@ -157,24 +151,14 @@ impl KeysApi {
     fn created(&self, created: wire::CreatedKey) -> CreatedResponse {
         let (secret, lookup_url) = (created.secret, &self.0.lookup_url);
         let curl = format!("curl -H \"Authorization: Bearer {secret}\" {lookup_url}/api/v1/ip");
-        CreatedResponse::Key(SerdeJson(CreatedKey { secret, curl, key: KeyWithPause::new(created.key, &[]) }))
+        CreatedResponse::Key(SerdeJson(CreatedKey { secret, curl, key: created.key.into() }))
     }
 
     async fn owner(&self, request: &SessionRequired) -> Result<String> {
         Ok(self.0.session(request).await?.account)
     }
+}
 
-    async fn key_result(&self, key: Result<OwnedKey, ClientError>) -> KeyResult {
-        let OwnedKey { key, account } = key?;
-        Ok(SerdeJson(self.with_pause_reason(key, &account).await))
-    }
-
-    /// If the key is paused, adds the time and the reason. If its events can't be read, a default reason is shown.
-    async fn with_pause_reason(&self, key: wire::Key, account: &str) -> KeyWithPause {
-        let events = match key.state {
-            KeyState::Paused => self.0.quota.events(&key.id, Some(account)).await.ok(),
-            KeyState::Active | KeyState::Inactive => None,
-        };
-        KeyWithPause::new(key, &events.map(|list| list.events).unwrap_or_default())
-    }
+fn key_result(key: Result<OwnedKey, ClientError>) -> KeyResult {
+    Ok(SerdeJson(key?.key.into()))
 }

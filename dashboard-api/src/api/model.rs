@@ -4,8 +4,10 @@
 use std::collections::BTreeSet;
 
 use poem_openapi::{Enum, Object};
-use quota_client::wire::{self, DayUsage, Event, EventKind, KeyState, NoticeKind, Role, Scope, Suspension};
+use quota_client::wire::{self, DayUsage, Event, KeyState, NoticeKind, Scope, UnreadableKey};
 use serde::{Deserialize, Serialize};
+
+use crate::config::Attribution;
 
 /// A login and a password.
 #[derive(Object, Deserialize)]
@@ -46,27 +48,6 @@ pub struct Confirmation {
     pub password: String,
 }
 
-/// The signed-in account.
-#[derive(Object, Serialize)]
-#[oai(rename = "OwnAccount", skip_serializing_if_is_none)]
-pub struct Account {
-    /// Login of the account, in lowercase.
-    pub login: String,
-    /// Time of creation: Unix time in milliseconds.
-    pub created_at: i64,
-    /// Role of the account.
-    pub role: Role,
-    /// Present while the account is suspended. Then its keys get 403, and it can change nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub suspension: Option<Suspension>,
-}
-
-impl From<wire::Account> for Account {
-    fn from(wire::Account { login, created_at, role, suspension, .. }: wire::Account) -> Self {
-        Self { login, created_at, role, suspension }
-    }
-}
-
 /// An account with its keys and events, for an admin.
 #[derive(Object, Serialize)]
 pub struct AccountDetails {
@@ -102,11 +83,12 @@ pub struct PasswordLink {
     pub expires_in: u64,
 }
 
-/// The account's webhook, without its secret.
-#[derive(Object, Serialize)]
-pub struct WebhookStatus {
-    /// URL that notices are sent to. Absent if there is no webhook.
-    #[serde(skip_serializing_if = "Option::is_none")]
+/// Where and when a webhook gets notices.
+#[derive(Object, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WebhookSettings {
+    /// An https URL with a public host and the port 443 or 8443. Absent: there is no webhook.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// Whether notices are sent.
     pub enabled: bool,
@@ -114,23 +96,18 @@ pub struct WebhookStatus {
     #[oai(default)]
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub muted: BTreeSet<NoticeKind>,
+}
+
+/// The account's webhook, without its secret.
+#[derive(Object, Serialize)]
+pub struct WebhookStatus {
+    /// Where and when it gets notices.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub settings: WebhookSettings,
     /// Last attempt to deliver a notice. Absent if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_delivery: Option<wire::Delivery>,
-}
-
-/// A webhook to set.
-#[derive(Object, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SetWebhook {
-    /// An https URL with a public host and the port 443 or 8443. If absent, the webhook is removed.
-    pub url: Option<String>,
-    /// Whether notices are sent.
-    pub enabled: bool,
-    /// Kinds of notices that are not sent. Absent if all are.
-    #[oai(default)]
-    #[serde(default)]
-    pub muted: BTreeSet<NoticeKind>,
 }
 
 /// The secret of a webhook, for the verification of its signatures.
@@ -142,7 +119,7 @@ pub struct WebhookSecret {
 }
 
 /// The account's mail address.
-#[derive(Object, Serialize)]
+#[derive(Object, Default, Serialize)]
 pub struct MailStatus {
     /// The address. Absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -216,16 +193,7 @@ pub struct Settings {
     /// Whether accounts can have a mail address, and passwords can be reset by mail.
     pub mail: bool,
     /// Links that the licenses of the geo data require, for the page's footer.
-    pub attribution: Vec<Link>,
-}
-
-/// A link.
-#[derive(Object, Serialize)]
-pub struct Link {
-    /// Text of the link.
-    pub text: String,
-    /// Target of the link.
-    pub url: String,
+    pub attribution: Vec<Attribution>,
 }
 
 /// An API key, without its secret.
@@ -251,18 +219,11 @@ pub struct Pause {
     pub burst_limit: u16,
 }
 
-impl KeyWithPause {
-    /// If the key is paused, the reason comes from its events.
-    pub fn new(key: wire::Key, events: &[wire::Event]) -> Self {
-        let pause = (key.state == KeyState::Paused).then(|| {
-            let event = events.iter().find(|event| event.kind == EventKind::Paused);
-            // The event may be missing: events are shown for only 31 days, but a pause can last longer.
-            let default_reason = || format!("more than {} requests within 60 seconds", key.burst_limit);
-            let reason = event.map_or_else(default_reason, |event| event.reason.clone());
-            // Without who acted: only the system pauses keys.
-            let reason = reason.trim_end_matches(" (by the system)").to_owned();
-            Pause { at: key.state_since, reason, burst_limit: key.burst_limit }
-        });
+impl From<wire::Key> for KeyWithPause {
+    fn from(key: wire::Key) -> Self {
+        let (at, burst_limit) = (key.state_since, key.burst_limit);
+        let reason = format!("more than {burst_limit} requests within 60 seconds");
+        let pause = (key.state == KeyState::Paused).then_some(Pause { at, reason, burst_limit });
         Self { key, pause }
     }
 }
@@ -318,23 +279,11 @@ pub struct KeyList {
     pub unreadable: Vec<UnreadableKey>,
 }
 
-/// A key whose stored data can't be read.
-#[derive(Object, Serialize)]
-pub struct UnreadableKey {
-    /// ID of the key: 32 hexadecimal digits.
-    pub id: String,
-    /// Name of the key, if it can be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// First and last characters of the key, if they can be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub hint: Option<String>,
-}
-
-impl From<wire::UnreadableKey> for UnreadableKey {
-    /// Leaves out the reason, which is for the operator.
-    fn from(wire::UnreadableKey { id, name, hint, reason: _ }: wire::UnreadableKey) -> Self {
-        Self { id, name, hint }
+impl From<wire::KeyList> for KeyList {
+    /// Leaves out why a key can't be read, which is for the operator.
+    fn from(wire::KeyList { keys, mut unreadable }: wire::KeyList) -> Self {
+        unreadable.iter_mut().for_each(|key| key.reason.clear());
+        Self { keys: keys.into_iter().map(KeyWithPause::from).collect(), unreadable }
     }
 }
 

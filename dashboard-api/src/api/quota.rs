@@ -43,7 +43,7 @@ impl QuotaApi {
         let KeyHolder::Bearer(key) = holder else { return Err(AccountError::MissingKey) };
         let key = ApiKey::parse(&key.0.token).map_err(|_| AccountError::UnknownKey)?;
         let id = &key.digest().to_hex()[..32];
-        self.0.accounts.throttle(Attempt::Quota(id, self.0.address(&request)))?;
+        self.0.throttle.allow(Attempt::Quota(id, self.0.address(&request)))?;
         let OwnedKey { key, .. } =
             found(self.0.quota.key(id, None).await)?.ok_or(AccountError::UnknownKey)?;
         let allowed = &key.settings.allowed_origins;

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use super::target::{TargetError, TargetRules};
 use crate::mail::message;
+use crate::session::{random_token, unix_now};
 
 /// Time for one attempt, from resolving the host to the end of the response.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,10 +58,8 @@ impl Message {
 
     /// A message that says that the webhook works.
     pub fn test(now_ms: i64, link: &str) -> Result<Self, getrandom::Error> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random)?;
         let text = format!("This is a test event. Your webhook works: {link}");
-        let id = format!("msg_{}", data_encoding::HEXLOWER.encode(&random));
+        let id = format!("msg_{}", random_token()?);
         Ok(Self { id, body: body("test", now_ms, &json!({ "link": link }), &text) })
     }
 }
@@ -72,7 +71,6 @@ fn body(kind: &str, at: i64, data: &Value, text: &str) -> Value {
     json!({ "type": kind, "timestamp": time, "data": data, "text": text, "content": text })
 }
 
-/// A new random secret.
 pub fn new_secret() -> Result<String, getrandom::Error> {
     let mut secret = [0; SECRET_BYTES];
     getrandom::fill(&mut secret)?;
@@ -93,7 +91,7 @@ async fn attempt(rules: &TargetRules, webhook: &Webhook, message: &Message) -> R
     let url = rules.parse(&webhook.url)?;
     let address = rules.resolve(&url).await?;
     let body = message.body.to_string();
-    let timestamp = crate::session::unix_now().to_string();
+    let timestamp = unix_now().to_string();
     let signature = sign(&webhook.secret, &message.id, &timestamp, &body).ok_or(SendError::Secret)?;
     // A client of its own: it connects to the checked address, whatever the name resolves to now.
     let client = reqwest::Client::builder()

@@ -1,5 +1,5 @@
-//! The key that encrypts session cookies. dashboard-api reads it from a file that all replicas share; standalone
-//! creates the file if it is missing.
+//! The key that encrypts cookies and tokens. dashboard-api reads it from a file that all replicas share; standalone creates
+//! the file if it is missing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,21 +8,20 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use base::atomic_file;
-use ring::aead::{CHACHA20_POLY1305, LessSafeKey, UnboundKey};
-use ring::hkdf::{HKDF_SHA256, Prk, Salt};
-use ring::hmac;
+use data_encoding::BASE64URL_NOPAD;
+use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, Salt};
 use secrecy::{ExposeSecret, SecretSlice};
 
 const MIN_BYTES: usize = 32;
 /// A longer file is probably not a session key, so it is rejected.
 const MAX_BYTES: usize = 4096;
 
-/// The key that encrypts session cookies. `Debug` redacts it.
+/// 32 or more random bytes. `Debug` redacts them.
 #[derive(Debug, Clone)]
 pub struct SessionKey(SecretSlice<u8>);
 
 impl SessionKey {
-    /// Wraps 32 or more random bytes.
     pub fn from_bytes(bytes: Vec<u8>) -> anyhow::Result<Self> {
         match bytes.len() {
             MIN_BYTES..=MAX_BYTES => Ok(Self(bytes.into())),
@@ -33,14 +32,12 @@ impl SessionKey {
         }
     }
 
-    /// Generates a random key.
     pub fn generate() -> anyhow::Result<Self> {
         let mut bytes = vec![0; MIN_BYTES];
         getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
         Self::from_bytes(bytes)
     }
 
-    /// Reads the key from a file.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let context = || format!("--session-key-file {}", path.display());
         let file = File::open(path).with_context(context)?;
@@ -73,25 +70,41 @@ impl SessionKey {
         }
     }
 
-    /// Derives the key that encrypts session cookies.
-    pub(super) fn cipher(&self) -> LessSafeKey {
-        let derived = self.extract();
-        let derived = derived.expand(&[b"session cookie v1"], &CHACHA20_POLY1305);
-        LessSafeKey::new(UnboundKey::from(
-            derived.expect("HKDF can produce output of the length of this key"),
-        ))
+    /// Derives the key of one purpose by HKDF, so one file gives independent keys.
+    pub fn sealer(&self, purpose: &str) -> Sealer {
+        let (secret, purpose) = (self.0.expose_secret(), [purpose.as_bytes()]);
+        let derived = Salt::new(HKDF_SHA256, b"ip-lookup dashboard").extract(secret);
+        let derived = derived.expand(&purpose, &CHACHA20_POLY1305);
+        let derived = derived.expect("HKDF can produce output of the length of this key");
+        Sealer(LessSafeKey::new(UnboundKey::from(derived)))
+    }
+}
+
+/// Encrypts and authenticates what a client keeps until it expires.
+pub struct Sealer(LessSafeKey);
+
+impl Sealer {
+    /// `expires` is in Unix time, in seconds. The result can be opened with the same context only.
+    pub fn seal(&self, content: &str, context: &str, expires: u64) -> Result<String, getrandom::Error> {
+        let mut nonce = [0; NONCE_LEN];
+        getrandom::fill(&mut nonce)?;
+        let mut sealed = [&expires.to_be_bytes(), content.as_bytes()].concat();
+        // Random nonces are safe here: one key seals far fewer than 2^32 texts.
+        let unique = Nonce::assume_unique_for_key(nonce);
+        let result = self.0.seal_in_place_append_tag(unique, Aad::from(context), &mut sealed);
+        result.expect("the content is far shorter than the cipher's limit");
+        Ok(BASE64URL_NOPAD.encode(&[nonce.as_slice(), &sealed].concat()))
     }
 
-    /// Derives the key that signs what has this name.
-    pub fn signing_key(&self, name: &str) -> hmac::Key {
-        let (derived, name) = (self.extract(), [name.as_bytes()]);
-        let derived = derived.expand(&name, hmac::HMAC_SHA256);
-        derived.expect("HKDF can produce output of the length of this key").into()
-    }
-
-    /// First step of HKDF. Each purpose expands it with another name, so one file gives independent keys.
-    fn extract(&self) -> Prk {
-        Salt::new(HKDF_SHA256, b"ip-lookup dashboard").extract(self.0.expose_secret())
+    /// `None` if the text is malformed, was changed, has another context or has expired.
+    pub fn open(&self, text: &str, context: &str, now: u64) -> Option<String> {
+        let mut bytes = BASE64URL_NOPAD.decode(text.as_bytes()).ok()?;
+        let (nonce, sealed) = bytes.split_first_chunk_mut::<NONCE_LEN>()?;
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = self.0.open_in_place(nonce, Aad::from(context), sealed).ok()?;
+        let (expires, content) = opened.split_first_chunk()?;
+        let content = String::from_utf8(content.to_vec()).ok()?;
+        (u64::from_be_bytes(*expires) > now).then_some(content)
     }
 }
 

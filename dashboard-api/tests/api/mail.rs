@@ -244,7 +244,7 @@ async fn requests_for_links_are_throttled_and_end_no_link_of_an_admin() {
     let last = server.wait_for(2).await;
     assert_eq!((server.received().len(), &*last.to[0]), (2, "grace@example.org"));
     let id = link.account();
-    assert!(quota.session_account(&id, &link.sha256()).await.unwrap().is_some(), "the admin's link is valid");
+    assert!(quota.session_account(id, &link.sha256()).await.unwrap().is_some(), "the admin's link is valid");
 }
 
 #[tokio::test]

@@ -95,7 +95,7 @@ async fn malformed_unknown_and_expired_links_get_the_same_403() {
         valid[4..].to_owned(),
         format!("{valid}AAAA"),
         // Of this account, and of none.
-        format!("{}AAAA", &valid[..60]),
+        format!("{}AAAA", &valid[..71]),
         format!("AAAA{}", &valid[4..]),
         token_of(&expired.link("http://keys.example")),
     ];
