@@ -7,78 +7,15 @@ use quota_client::wire::{Account, NewAccount, NewSession, SessionKind, SetCreden
 use quota_client::{ClientError, QuotaClient, found};
 use secrecy::SecretString;
 
-use crate::notices::target::TargetError;
-use crate::password::{self, PasswordError, Passwords, Place, Share};
+use crate::error::{Error, Result};
+use crate::password::{self, Passwords, Place, Share};
 use crate::password_link::LinkToken;
 use crate::session::{SESSION_TTL_SECONDS, Session};
-use crate::throttle::{Attempt, Throttle, Throttled};
+use crate::throttle::{Attempt, Throttle};
 
 /// For an unknown login, the credential of this ID is queried, so that the response takes as long as for a known login.
 /// No account has this ID.
 const DUMMY_ACCOUNT_ID: &str = "00000000000000000000000000000000";
-
-/// Why an account operation failed. The owner sees these texts as sentences.
-#[derive(Debug, thiserror::Error)]
-pub enum AccountError {
-    #[error("you are not signed in, or your session has ended. Sign in")]
-    Unauthenticated,
-    /// Unknown login or wrong password. The caller must not learn which.
-    #[error("incorrect login or password")]
-    WrongCredentials,
-    /// The password given to confirm a change is incorrect.
-    #[error("incorrect password")]
-    WrongPassword,
-    /// Malformed, unknown, expired or used. The caller must not learn which.
-    #[error("this link is no longer valid. Request a new one")]
-    InvalidLink,
-    #[error("sign-up is closed. Ask the operator for an account")]
-    SignupDisabled,
-    #[error("sign-up is closed: this service has reached its maximum number of accounts")]
-    AccountLimitReached,
-    #[error("no API key in this request. Send it in the header `Authorization: Bearer <API_KEY>`")]
-    MissingKey,
-    #[error("this API key does not exist. Check that you copied all of it, or create a key in the dashboard")]
-    UnknownKey,
-    #[error("this API key is for certain web pages only, and this request does not come from one of them")]
-    WrongOrigin,
-    /// The account is suspended, with this reason.
-    #[error("your account is suspended: {0}. Ask the operator of this service")]
-    Suspended(String),
-    #[error("only admins can do this")]
-    AdminRequired,
-    #[error("only the operator can do this, on the command line")]
-    OperatorOnly,
-    #[error("this account does not exist")]
-    NoSuchAccount,
-    #[error("you can't do this with your own account")]
-    OwnAccount,
-    #[error("this is not the login of the account")]
-    WrongLogin,
-    #[error("this login is already taken. Choose another one or sign in")]
-    LoginTaken,
-    #[error("this service sends no webhooks")]
-    WebhooksDisabled,
-    #[error("set a webhook first")]
-    NoWebhook,
-    #[error(transparent)]
-    Webhook(#[from] TargetError),
-    #[error("this service sends no mail")]
-    MailDisabled,
-    #[error("this is not a valid mail address")]
-    InvalidAddress,
-    #[error(transparent)]
-    Throttled(#[from] Throttled),
-    #[error(transparent)]
-    Password(#[from] PasswordError),
-    #[error(transparent)]
-    Quota(#[from] ClientError),
-    /// The operating system returned no random bytes, for example for a session ID.
-    #[error("can't get random bytes from the operating system")]
-    Random(#[from] getrandom::Error),
-}
-
-/// The result of an operation.
-pub type Result<T, E = AccountError> = std::result::Result<T, E>;
 
 /// A password hash and its version.
 type Credential = (String, u32);
@@ -104,14 +41,13 @@ impl Accounts {
         self.max_accounts.is_some()
     }
 
-    /// Creates an account and a session for it.
     pub async fn sign_up(
         &self,
         login: &str,
         password: &SecretString,
         address: IpAddr,
     ) -> Result<(Account, Session)> {
-        let max_accounts = self.max_accounts.ok_or(AccountError::SignupDisabled)?;
+        let max_accounts = self.max_accounts.ok_or(Error::SIGNUP_DISABLED)?;
         let place = self.enter(Attempt::SignUp(address))?;
         let credential = place.hash_new(password, login).await?;
         drop(place);
@@ -119,13 +55,13 @@ impl Accounts {
         // Without the one of `self` and this one.
         let others = Arc::strong_count(&pending) as u64 - 2;
         if self.quota.list_accounts(None, 1).await?.total + others >= max_accounts {
-            return Err(AccountError::AccountLimitReached);
+            return Err(Error::ACCOUNT_LIMIT_REACHED);
         }
         let new = NewAccount { login: login.to_owned(), credential: Some(credential.clone()) };
         let account = self.quota.create_account(&new).await?;
         drop(pending);
         let session = self.create_session(&account.id, credential).await?;
-        Ok((account, session.ok_or(AccountError::WrongCredentials)?))
+        Ok((account, session.ok_or(Error::WRONG_CREDENTIALS)?))
     }
 
     /// Creates a session if the password is correct. `known_browser` is the ID in the known-browser cookie of this
@@ -147,7 +83,7 @@ impl Accounts {
             let account = self.find(login).await?;
             let id = account.as_ref().map_or(DUMMY_ACCOUNT_ID, |account| &account.id);
             let credential = self.verify(id, password, &place).await?;
-            let (account, credential) = account.zip(credential).ok_or(AccountError::WrongCredentials)?;
+            let (account, credential) = account.zip(credential).ok_or(Error::WRONG_CREDENTIALS)?;
             if let Some(session) = self.create_session(&account.id, credential.0.clone()).await? {
                 self.throttle.reset(attempt);
                 if password::is_weak(&credential.0) {
@@ -156,7 +92,7 @@ impl Accounts {
                 return Ok((account, session));
             }
         }
-        Err(AccountError::WrongCredentials)
+        Err(Error::WRONG_CREDENTIALS)
     }
 
     /// Takes a place in the queue for hashing, then counts the attempt: a full queue costs no attempt, and no call to
@@ -194,7 +130,7 @@ impl Accounts {
                 keep_all_sessions: Some(true),
                 ..replacing(Some(weak), place.hash(password).await?)
             };
-            Ok::<_, AccountError>(self.quota.set_credential(account, &change).await?)
+            Ok::<_, Error>(self.quota.set_credential(account, &change).await?)
         };
         match replaced.await {
             Ok(_) => tracing::info!("replaced the weak hash of a password"),
@@ -231,13 +167,13 @@ impl Accounts {
         address: IpAddr,
     ) -> Result<String> {
         let place = self.enter(Attempt::Link(address))?;
-        let token = LinkToken::parse(token).ok_or(AccountError::InvalidLink)?;
+        let token = LinkToken::parse(token).ok_or(Error::INVALID_LINK)?;
         match self.use_link(&token, password, &place).await {
             // The account has been deleted, or another request has set a password in the meantime.
-            Err(AccountError::Quota(error))
+            Err(Error::Quota(error))
                 if matches!(error.code(), Some("account_not_found" | "version_conflict")) =>
             {
-                Err(AccountError::InvalidLink)
+                Err(Error::INVALID_LINK)
             }
             result => result.map(|()| token.account().to_owned()),
         }
@@ -248,7 +184,7 @@ impl Accounts {
         // Read before the link is checked: if another request uses the link after the check, the version differs.
         let old = self.credential(account).await?;
         let found = self.quota.session_account(account, &token.sha256()).await?;
-        let login = found.ok_or(AccountError::InvalidLink)?.login;
+        let login = found.ok_or(Error::INVALID_LINK)?.login;
         let change = replacing(old, place.hash_new(password, &login).await?);
         self.quota.set_credential(account, &change).await?;
         Ok(())
@@ -272,7 +208,7 @@ impl Accounts {
         let attempt = Attempt::Confirmation(&id_sha256);
         let place = self.enter(attempt)?;
         let verified = self.verify(&session.account, password, &place).await?;
-        let credential = verified.ok_or(AccountError::WrongPassword)?;
+        let credential = verified.ok_or(Error::WRONG_PASSWORD)?;
         self.throttle.reset(attempt);
         Ok((place, credential))
     }
@@ -320,6 +256,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::password::PasswordError;
 
     #[tokio::test]
     async fn attempt_is_not_counted_while_the_queue_is_full() {
@@ -331,14 +268,14 @@ mod tests {
         // More than the throttle allows.
         for _ in 0..30 {
             let sign_in = accounts.sign_in("ada", &password, address, None).await.map(drop);
-            assert!(matches!(sign_in, Err(AccountError::Password(PasswordError::Busy))), "{sign_in:?}");
+            assert!(matches!(sign_in, Err(Error::Password(PasswordError::Busy))), "{sign_in:?}");
             let sign_up = accounts.sign_up("ada", &password, address).await.map(drop);
-            assert!(matches!(sign_up, Err(AccountError::Password(PasswordError::Busy))), "{sign_up:?}");
+            assert!(matches!(sign_up, Err(Error::Password(PasswordError::Busy))), "{sign_up:?}");
         }
         drop(full);
         let sign_in = accounts.sign_in("ada", &password, address, None).await.map(drop);
-        assert!(matches!(sign_in, Err(AccountError::Quota(_))), "{sign_in:?}");
+        assert!(matches!(sign_in, Err(Error::Quota(_))), "{sign_in:?}");
         let sign_up = accounts.sign_up("ada", &password, address).await.map(drop);
-        assert!(matches!(sign_up, Err(AccountError::Quota(_))), "{sign_up:?}");
+        assert!(matches!(sign_up, Err(Error::Quota(_))), "{sign_up:?}");
     }
 }

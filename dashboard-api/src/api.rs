@@ -5,9 +5,7 @@ mod admin;
 mod contact;
 mod context;
 mod csrf;
-mod error;
 mod keys;
-mod model;
 mod quota;
 
 use std::sync::Arc;
@@ -22,9 +20,12 @@ use serde_json::json;
 use service_kit::error::INTERNAL_ERROR;
 use service_kit::openapi::{self, OpenApiDocument};
 
+use crate::error;
+
 pub use context::Context;
 pub use csrf::CsrfGuard;
-pub use error::respond;
+
+pub use crate::error::respond;
 
 pub const PREFIX: &str = "/api/v1";
 /// The only operation that pages of other origins may call.

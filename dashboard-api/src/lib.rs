@@ -6,6 +6,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod deadline;
+pub mod error;
 pub mod first_account;
 pub mod mail;
 pub mod notices;

@@ -2,16 +2,76 @@
 
 use std::sync::Arc;
 
-use poem_openapi::{ApiResponse, OpenApi};
+use poem::Request;
+use poem_openapi::{ApiResponse, Object, OpenApi};
 use quota_client::wire::{Account, EventList, KEYS_PER_ACCOUNT};
+use serde::{Deserialize, Serialize};
 use service_kit::SerdeJson;
 
 use super::Tag;
-use super::context::{Context, RequestInfo, SessionRequired, WithCookies};
-use super::model::{Confirmation, Credentials, LinkPassword, PasswordChange, Settings};
-use crate::accounts::{AccountError, Result};
+use super::context::{Context, SessionRequired, WithCookies};
+use crate::config::Attribution;
+use crate::error::{Error, Result};
 use crate::mail::Task;
 use crate::session::unix_now;
+
+/// A login and a password.
+#[derive(Object, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credentials {
+    /// 1 to 254 characters without whitespace, control characters or invisible characters, such as an email address.
+    /// Case-insensitive.
+    pub login: String,
+    /// 8 to 1,024 characters; for a new account not the login and not a common password.
+    pub password: String,
+}
+
+/// A password change.
+#[derive(Object, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PasswordChange {
+    /// The current password.
+    pub current_password: String,
+    /// 8 to 1,024 characters, not the login and not a common password.
+    pub new_password: String,
+}
+
+/// A new password, set with a password link.
+#[derive(Object, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkPassword {
+    /// What follows `#set-password=` in the link.
+    pub token: String,
+    /// 8 to 1,024 characters, not the login and not a common password.
+    pub password: String,
+}
+
+/// The password that confirms a deletion.
+#[derive(Object, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Confirmation {
+    /// The account's password.
+    pub password: String,
+}
+
+/// Settings that the page needs before sign-in.
+#[derive(Object, Serialize)]
+pub struct Settings {
+    /// Whether visitors can create accounts.
+    pub signup: bool,
+    /// Public URL of the lookup API.
+    pub lookup_url: String,
+    /// URL of the documentation.
+    pub docs_url: String,
+    /// Maximum number of keys per account.
+    pub keys_per_account: u32,
+    /// Whether accounts can have a webhook.
+    pub webhooks: bool,
+    /// Whether accounts can have a mail address, and passwords can be reset by mail.
+    pub mail: bool,
+    /// Links that the licenses of the geo data require, for the page's footer.
+    pub attribution: Vec<Attribution>,
+}
 
 pub struct AccountApi(pub Arc<Context>);
 
@@ -85,15 +145,12 @@ impl AccountApi {
     #[oai(path = "/account", method = "post", operation_id = "signUp")]
     async fn sign_up(
         &self,
-        request: RequestInfo,
+        request: &Request,
         credentials: SerdeJson<Credentials>,
     ) -> Result<WithCookies<SignedUpResponse>> {
-        let address = self.0.address(&request);
-        let Credentials { login, password } = credentials.0;
-        let (account, session) = self.0.accounts.sign_up(&login, &password.into(), address).await?;
-        let login = account.login.clone();
-        let response = SignedUpResponse::Account(SerdeJson(account));
-        self.0.with_cookies(response, &session, &login)
+        let (address, Credentials { login, password }) = (self.0.address(request), credentials.0);
+        let signed_up = self.0.accounts.sign_up(&login, &password.into(), address).await?;
+        self.0.signed_in(signed_up, SignedUpResponse::Account)
     }
 
     /// Sign in
@@ -103,17 +160,14 @@ impl AccountApi {
     #[oai(path = "/session", method = "post", operation_id = "signIn")]
     async fn sign_in(
         &self,
-        request: RequestInfo,
+        request: &Request,
         credentials: SerdeJson<Credentials>,
     ) -> Result<WithCookies<SignedInResponse>> {
-        let Credentials { login, password } = credentials.0;
-        let known_browser = self.0.cookies.known_browser(&request.headers, &login, unix_now());
-        let address = self.0.address(&request);
-        let (account, session) =
-            self.0.accounts.sign_in(&login, &password.into(), address, known_browser.as_deref()).await?;
-        let login = account.login.clone();
-        let response = SignedInResponse::Account(SerdeJson(account));
-        self.0.with_cookies(response, &session, &login)
+        let (address, Credentials { login, password }) = (self.0.address(request), credentials.0);
+        let browser = self.0.cookies.known_browser(request.headers(), &login, unix_now());
+        let signed_in =
+            self.0.accounts.sign_in(&login, &password.into(), address, browser.as_deref()).await?;
+        self.0.signed_in(signed_in, SignedInResponse::Account)
     }
 
     /// Sign out
@@ -123,7 +177,7 @@ impl AccountApi {
     #[oai(path = "/session", method = "delete", operation_id = "signOut")]
     async fn sign_out(&self, request: SessionRequired) -> Result<SignedOutResponse> {
         // Even if the session has expired or was revoked: at time 0 no cookie has expired.
-        let session = self.0.cookies.session(&request.headers, 0).ok_or(AccountError::Unauthenticated)?;
+        let session = self.0.cookies.session(&request.headers, 0).ok_or(Error::UNAUTHENTICATED)?;
         self.0.quota.delete_session(&session.account, &session.id_sha256()).await?;
         Ok(SignedOutResponse::Done(self.0.cookies.clear_session()))
     }
@@ -168,13 +222,8 @@ impl AccountApi {
     /// The link comes by mail or from the operator, and works once. Revokes every session of the account. Needs no session; sign in
     /// afterwards.
     #[oai(path = "/account/password-link", method = "post", operation_id = "setPasswordWithLink")]
-    async fn set_password_with_link(
-        &self,
-        request: RequestInfo,
-        link: SerdeJson<LinkPassword>,
-    ) -> Result<Done> {
-        let address = self.0.address(&request);
-        let LinkPassword { token, password } = link.0;
+    async fn set_password_with_link(&self, request: &Request, link: SerdeJson<LinkPassword>) -> Result<Done> {
+        let (address, LinkPassword { token, password }) = (self.0.address(request), link.0);
         let account = self.0.accounts.set_password_with_link(&token, &password.into(), address).await?;
         self.0.spawn_mail(Task::PasswordChanged { account });
         Ok(Done::Done)

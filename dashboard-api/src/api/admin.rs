@@ -3,24 +3,68 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use poem_openapi::OpenApi;
 use poem_openapi::param::{Path, Query};
+use poem_openapi::{Object, OpenApi};
 use quota_client::wire::{
-    self, AccountAction, AccountChange, AccountPage, NewAccount, Overview, OwnedKey, SessionKind,
-    SetDailyLimit, StateChange, UsageCount,
+    self, AccountAction, AccountChange, AccountPage, DayUsage, Event, NewAccount, Overview, OwnedKey,
+    SessionKind, SetDailyLimit, StateChange, UsageCount,
 };
 use quota_client::{ClientError, found};
+use serde::{Deserialize, Serialize};
 use service_kit::SerdeJson;
 
 use super::Tag;
 use super::account::Done;
 use super::context::{Admin, Context, SessionRequired};
-use super::model::{AccountDetails, KeyDetails, LoginBody, PasswordLink};
-use crate::accounts::{AccountError, Result};
+use super::keys::{KeyList, KeyWithPause};
+use crate::error::{Error, Result};
 use crate::password_link::{INVITATION_TTL, LinkToken, RESET_TTL};
 
 /// Accounts per page.
 const PAGE: u32 = 50;
+
+/// An account with its keys and events, for an admin.
+#[derive(Object, Serialize)]
+pub struct AccountDetails {
+    /// The account.
+    pub account: wire::Account,
+    /// Its keys.
+    pub keys: KeyList,
+    /// What admins and the operator did with the account in the last 31 days, newest first.
+    pub events: Vec<Event>,
+}
+
+/// A key with its usage and events, for an admin.
+#[derive(Object, Serialize)]
+pub struct KeyDetails {
+    /// ID of the key's account.
+    pub account: String,
+    /// The key.
+    pub key: KeyWithPause,
+    /// The last 31 days (UTC), oldest first and ending with today, including days without requests.
+    pub usage: Vec<DayUsage>,
+    /// Up to 100 events of the last 31 days, newest first.
+    pub events: Vec<Event>,
+}
+
+/// A link with which an owner sets a password, once. Anyone who has it can do so: send it to the owner only.
+#[derive(Object, Serialize)]
+pub struct PasswordLink {
+    /// Login of the account.
+    pub login: String,
+    /// The link.
+    pub link: String,
+    /// How long the link is valid, in seconds.
+    pub expires_in: u64,
+}
+
+/// Which account is meant.
+#[derive(Object, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoginBody {
+    /// Login of the account.
+    pub login: String,
+}
 
 pub struct AdminApi(pub Arc<Context>);
 
@@ -108,15 +152,13 @@ impl AdminApi {
     ) -> Result<SerdeJson<wire::Account>> {
         let admin = self.0.admin(&request).await?;
         admin.check_other(&id)?;
-        let action = match change.0.action {
-            AccountAction::Suspend => "suspend",
-            AccountAction::Restore => "restore",
-            AccountAction::EndSessions => "end the sessions",
-            _ => return Err(AccountError::OperatorOnly),
-        };
-        let account = of_other(admin.quota.change_account(&id, &change.0).await)?;
-        admin.log(action, &id);
-        Ok(SerdeJson(account))
+        use AccountAction::{EndSessions, Restore, Suspend};
+        match change.0.action {
+            Suspend | Restore | EndSessions => {
+                Ok(SerdeJson(of_other(admin.quota.change_account(&id, &change.0).await)?))
+            }
+            _ => Err(Error::OperatorOnly),
+        }
     }
 
     /// Invite an owner
@@ -128,7 +170,7 @@ impl AdminApi {
         let login = invitation.0.login;
         let account = match admin.quota.find_account(&login).await? {
             Some(account) if account.credential_version > 0 => {
-                return Err(AccountError::LoginTaken);
+                return Err(Error::LOGIN_TAKEN);
             }
             Some(account) => account,
             None => {
@@ -136,7 +178,7 @@ impl AdminApi {
                 admin.quota.create_account(&account).await?
             }
         };
-        self.link(&admin, account, INVITATION_TTL, "invite").await
+        self.link(&admin, account, INVITATION_TTL).await
     }
 
     /// Create a link to set an account's password
@@ -148,7 +190,7 @@ impl AdminApi {
         // A stolen session must not be able to set the password without the current one.
         admin.check_other(&id)?;
         let account = of_other(admin.quota.account(&id).await)?;
-        self.link(&admin, account, RESET_TTL, "reset the password").await
+        self.link(&admin, account, RESET_TTL).await
     }
 
     /// Delete an account with its keys
@@ -165,10 +207,9 @@ impl AdminApi {
         admin.check_other(&id)?;
         let account = of_other(admin.quota.account(&id).await)?;
         if account.login != deletion.0.login.trim().to_lowercase() {
-            return Err(AccountError::WrongLogin);
+            return Err(Error::WRONG_LOGIN);
         }
         of_other(admin.quota.delete_account(&id, None).await)?;
-        admin.log("delete", &id);
         Ok(Done::Done)
     }
 
@@ -195,9 +236,7 @@ impl AdminApi {
         limit: SerdeJson<SetDailyLimit>,
     ) -> Result<SerdeJson<OwnedKey>> {
         let admin = self.0.admin(&request).await?;
-        let key = admin.quota.set_daily_limit(&id, &limit.0).await?;
-        admin.log("set the daily limit", &id);
-        Ok(SerdeJson(key))
+        Ok(SerdeJson(admin.quota.set_daily_limit(&id, &limit.0).await?))
     }
 
     /// Deactivate a key of any account
@@ -206,20 +245,17 @@ impl AdminApi {
     #[oai(path = "/admin/keys/:id/deactivate", method = "post", operation_id = "deactivateKeyOf")]
     async fn deactivate(&self, request: SessionRequired, id: Path<String>) -> Result<SerdeJson<OwnedKey>> {
         let admin = self.0.admin(&request).await?;
-        let key = admin.quota.change_state(&id, None, StateChange::Deactivate).await?;
-        admin.log("deactivate", &id);
-        Ok(SerdeJson(key))
+        Ok(SerdeJson(admin.quota.change_state(&id, None, StateChange::Deactivate).await?))
     }
 }
 
 impl AdminApi {
-    async fn link(&self, admin: &Admin, account: wire::Account, ttl: Duration, action: &str) -> LinkResult {
+    async fn link(&self, admin: &Admin, account: wire::Account, ttl: Duration) -> LinkResult {
         let token = LinkToken::generate(&account.id)?;
         of_other(token.store(&admin.quota, SessionKind::Link, ttl).await)?;
         let link = token.link(&self.0.dashboard_url);
         let event = AccountChange::new(AccountAction::PasswordLink);
         of_other(admin.quota.change_account(&account.id, &event).await)?;
-        admin.log(action, &account.id);
         let (login, expires_in) = (account.login, ttl.as_secs());
         Ok(SerdeJson(PasswordLink { login, link, expires_in }))
     }
@@ -227,5 +263,5 @@ impl AdminApi {
 
 /// Maps a missing account to 404. Elsewhere it means that the session's own account is gone (401).
 fn of_other<T>(result: Result<T, ClientError>) -> Result<T> {
-    found(result)?.ok_or(AccountError::NoSuchAccount)
+    found(result)?.ok_or(Error::NO_SUCH_ACCOUNT)
 }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use edge::{ConnectionFacts, Edge, Peer};
 use http::header::SET_COOKIE;
-use http::{HeaderMap, Method, Version};
+use http::{HeaderMap, Method};
 use http_server::RequestOrigin;
-use poem::{FromRequest, Request, RequestBody};
+use poem::{Request, RequestBody};
 use poem_openapi::registry::{MetaSecurityScheme, Registry};
 use poem_openapi::{ApiExtractor, ApiExtractorType, ExtractParamOptions};
 use quota_client::QuotaClient;
 use quota_client::wire::{Account, Actor, Role};
+use service_kit::SerdeJson;
 
 use super::PREFIX;
-use crate::accounts::{AccountError, Accounts, Result};
+use crate::accounts::Accounts;
 use crate::config::Attribution;
+use crate::error::{Error, Result};
 use crate::mail::{Mailer, Task};
 use crate::notices::target::TargetRules;
 use crate::session::{Cookies, Session, unix_now};
@@ -53,7 +55,6 @@ pub struct Context {
 pub struct Admin {
     /// ID of the admin's account.
     account: String,
-    login: String,
     /// Its changes are recorded under the admin's login.
     pub quota: QuotaClient,
 }
@@ -61,12 +62,7 @@ pub struct Admin {
 impl Admin {
     /// Admins who suspend or delete themselves could not undo it.
     pub fn check_other(&self, account: &str) -> Result<()> {
-        if self.account == account { Err(AccountError::OwnAccount) } else { Ok(()) }
-    }
-
-    /// Logs what the admin did with the account or key of this ID.
-    pub fn log(&self, action: &str, id: &str) {
-        tracing::info!(admin = self.login, action, id, "admin action");
+        if self.account == account { Err(Error::OWN_ACCOUNT) } else { Ok(()) }
     }
 }
 
@@ -76,31 +72,35 @@ impl Context {
         Ok(self.authorize(request).await?.0)
     }
 
-    /// For the operations below `/admin`.
+    /// For the operations below `/admin`. Logs the changes: an account that is deleted has no events any more.
     pub async fn admin(&self, request: &SessionRequired) -> Result<Admin> {
         let (_, account) = self.authorize(request).await?;
         // The path says so, too.
         Access::Admin.check(&account)?;
-        let Account { id, login, .. } = account;
-        let quota = self.quota.clone().acting_as(Actor::Admin(login.clone()));
-        Ok(Admin { account: id, login, quota })
+        if request.method != Method::GET {
+            tracing::info!(admin = account.login, method = %request.method, path = request.path, "admin action");
+        }
+        let quota = self.quota.clone().acting_as(Actor::Admin(account.login));
+        Ok(Admin { account: account.id, quota })
     }
 
     /// Reads the account with each request, so that a suspension and a change of the role apply immediately.
     async fn authorize(&self, request: &SessionRequired) -> Result<(Session, Account)> {
-        let session =
-            self.cookies.session(&request.headers, unix_now()).ok_or(AccountError::Unauthenticated)?;
+        let session = self.cookies.session(&request.headers, unix_now()).ok_or(Error::UNAUTHENTICATED)?;
         let account = self.quota.session_account(&session.account, &session.id_sha256()).await?;
-        let account = account.ok_or(AccountError::Unauthenticated)?;
-        request.access.check(&account)?;
+        let account = account.ok_or(Error::UNAUTHENTICATED)?;
+        Access::of(&request.method, &request.path).check(&account)?;
         Ok((session, account))
     }
 
     /// Returns the client address, for throttling.
-    pub fn address(&self, request: &RequestInfo) -> IpAddr {
+    pub fn address(&self, request: &Request) -> IpAddr {
         // Only connections over a Unix socket have no peer address. The throttle counts all of them as one address.
-        let peer = request.peer.unwrap_or(Peer::Address(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
-        self.edge.identify(peer, &request.headers, ConnectionFacts::direct(request.version)).ip
+        let peer = request.remote_addr().as_socket_addr().map(|peer| peer.ip());
+        let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        let unknown = RequestOrigin::client_is_unknown(request);
+        let peer = if unknown { Peer::Balancer(peer) } else { Peer::Address(peer) };
+        self.edge.identify(peer, request.headers(), ConnectionFacts::direct(request.version())).ip
     }
 
     /// Starts to send mail, if this service sends any.
@@ -110,28 +110,15 @@ impl Context {
         }
     }
 
-    /// Adds the cookies of a new session to the response: the known-browser cookie and the session cookie.
-    pub fn with_cookies<T>(&self, response: T, session: &Session, login: &str) -> Result<WithCookies<T>> {
-        let cookies = self.cookies.set(session, login, unix_now())?;
-        let response = WithCookies::new(response);
+    /// Responds with the account, and with the cookies of its new session.
+    pub fn signed_in<T>(
+        &self,
+        (account, session): (Account, Session),
+        response: fn(SerdeJson<Account>) -> T,
+    ) -> Result<WithCookies<T>> {
+        let cookies = self.cookies.set(&session, &account.login, unix_now())?;
+        let response = WithCookies::new(response(SerdeJson(account)));
         Ok(cookies.into_iter().fold(response, |response, cookie| response.header(SET_COOKIE, cookie)))
-    }
-}
-
-/// Extractor for operations that need no session.
-pub struct RequestInfo {
-    pub headers: HeaderMap,
-    /// The other end of the connection, often a proxy.
-    pub peer: Option<Peer>,
-    pub version: Version,
-}
-
-impl<'a> FromRequest<'a> for RequestInfo {
-    async fn from_request(request: &'a Request, _body: &mut RequestBody) -> poem::Result<Self> {
-        let unknown = RequestOrigin::client_is_unknown(request);
-        let peer_of = |ip| if unknown { Peer::Balancer(ip) } else { Peer::Address(ip) };
-        let peer = request.remote_addr().as_socket_addr().map(|peer| peer_of(peer.ip()));
-        Ok(Self { headers: request.headers().clone(), peer, version: request.version() })
     }
 }
 
@@ -139,7 +126,8 @@ impl<'a> FromRequest<'a> for RequestInfo {
 /// the session: the handler does, with [`Context::session`] or [`Context::admin`].
 pub struct SessionRequired {
     pub headers: HeaderMap,
-    access: Access,
+    method: Method,
+    path: String,
 }
 
 const SCHEME: &str = "session";
@@ -175,8 +163,8 @@ impl<'a> ApiExtractor<'a> for SessionRequired {
         _body: &mut RequestBody,
         _options: ExtractParamOptions<()>,
     ) -> poem::Result<Self> {
-        let access = Access::of(request.method(), request.original_uri().path());
-        Ok(Self { headers: request.headers().clone(), access })
+        let (method, headers) = (request.method().clone(), request.headers().clone());
+        Ok(Self { headers, method, path: request.original_uri().path().to_owned() })
     }
 }
 
@@ -201,11 +189,11 @@ impl Access {
         }
     }
 
-    pub fn check(self, account: &Account) -> Result<(), AccountError> {
+    pub fn check(self, account: &Account) -> Result<(), Error> {
         match (self, &account.suspension) {
             (Self::Read, _) => Ok(()),
-            (_, Some(suspension)) => Err(AccountError::Suspended(suspension.reason.clone())),
-            (Self::Admin, None) if account.role != Role::Admin => Err(AccountError::AdminRequired),
+            (_, Some(suspension)) => Err(Error::Suspended(suspension.reason.clone())),
+            (Self::Admin, None) if account.role != Role::Admin => Err(Error::ADMIN_REQUIRED),
             (Self::Change | Self::Admin, None) => Ok(()),
         }
     }

@@ -3,18 +3,81 @@
 use std::sync::Arc;
 
 use poem_openapi::param::Path;
-use poem_openapi::{ApiResponse, OpenApi};
+use poem_openapi::{ApiResponse, Object, OpenApi};
 use quota_client::ClientError;
 use quota_client::wire::{
-    self, EventList, KeySettings, NewKey, OwnedKey, Rotation, SettingsChange, StateChange, Usage,
+    self, EventList, KeySettings, KeyState, NewKey, OwnedKey, Rotation, SettingsChange, StateChange,
+    UnreadableKey, Usage,
 };
+use serde::Serialize;
 use service_kit::SerdeJson;
 
 use super::Tag;
 use super::account::Done;
 use super::context::{Context, SessionRequired};
-use super::model::{CreatedKey, KeyList, KeyWithPause};
-use crate::accounts::Result;
+use crate::error::Result;
+
+/// An API key, without its secret.
+#[derive(Object, Serialize)]
+pub struct KeyWithPause {
+    /// The key.
+    #[oai(flatten)]
+    #[serde(flatten)]
+    pub key: wire::Key,
+    /// When and why the key was paused. Only present while it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause: Option<Pause>,
+}
+
+/// When and why a key was paused.
+#[derive(Object, Serialize)]
+pub struct Pause {
+    /// Start of the pause: Unix time in milliseconds.
+    pub at: i64,
+    /// Human-readable reason.
+    pub reason: String,
+    /// Maximum number of requests within 60 seconds.
+    pub burst_limit: u16,
+}
+
+impl From<wire::Key> for KeyWithPause {
+    fn from(key: wire::Key) -> Self {
+        let (at, burst_limit) = (key.state_since, key.burst_limit);
+        let reason = format!("more than {burst_limit} requests within 60 seconds");
+        let pause = (key.state == KeyState::Paused).then_some(Pause { at, reason, burst_limit });
+        Self { key, pause }
+    }
+}
+
+/// The account's keys.
+#[derive(Object, Serialize)]
+pub struct KeyList {
+    /// Keys, oldest first.
+    pub keys: Vec<KeyWithPause>,
+    /// Keys whose stored data can't be read. Requests with them fail; they can only be deleted. Absent if there are none.
+    #[oai(default)]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<UnreadableKey>,
+}
+
+impl From<wire::KeyList> for KeyList {
+    /// Leaves out why a key can't be read, which is for the operator.
+    fn from(wire::KeyList { keys, mut unreadable }: wire::KeyList) -> Self {
+        unreadable.iter_mut().for_each(|key| key.reason.clear());
+        Self { keys: keys.into_iter().map(KeyWithPause::from).collect(), unreadable }
+    }
+}
+
+/// A new key with its secret, which is shown only in this response.
+#[derive(Object, Serialize)]
+pub struct CreatedKey {
+    /// The API key. Only its SHA-256 is stored, so it can't be shown again.
+    pub secret: String,
+    /// A curl command that makes a request with the key.
+    pub curl: String,
+    /// The key as it appears in lists.
+    pub key: KeyWithPause,
+}
 
 pub struct KeysApi(pub Arc<Context>);
 
