@@ -31,9 +31,12 @@ pub enum Attempt<'a> {
     Link(IpAddr),
     /// A question about the quota of the key with this ID.
     Quota(&'a str, IpAddr),
-    /// A request for mail by a visitor or an owner.
-    MailRequest(IpAddr),
-    /// A message to this mail address.
+    /// A request for a password link by mail.
+    ForgotPassword(IpAddr),
+    /// A message to the mail address that this account has entered, to verify it. Messages of other accounts to the address don't
+    /// count: its holder may want to enter it, too.
+    Verification(&'a str),
+    /// A message to this verified mail address.
     Mail(Purpose, &'a str),
 }
 
@@ -42,7 +45,6 @@ pub enum Attempt<'a> {
 pub enum Purpose {
     Notice,
     Security,
-    Verification,
     PasswordReset,
 }
 
@@ -125,9 +127,11 @@ impl Throttle {
             Attempt::Link(address) => vec![self.limit(("link", network(address)), PER_ADDRESS)],
             Attempt::Quota(key, address) => vec![self.limit(("quota", key, network(address)), (60, 1))],
             // 20 per hour.
-            Attempt::MailRequest(address) => {
-                vec![self.limit(("mail request", network(address)), (20, 180))]
-            }
+            Attempt::ForgotPassword(address) => vec![self.limit(("forgot", network(address)), (20, 180))],
+            Attempt::Verification(account) => vec![
+                self.limit(("verification", account), MAIL_PER_RECIPIENT),
+                self.limit("all verifications", MAIL_IN_TOTAL),
+            ],
             Attempt::Mail(purpose, recipient) => vec![
                 self.limit((purpose, recipient.to_lowercase()), MAIL_PER_RECIPIENT),
                 self.limit(("all mail", purpose), MAIL_IN_TOTAL),
@@ -282,7 +286,7 @@ mod tests {
         assert_eq!(attempts(&throttle, mail(Purpose::Security, "grace@a.example"), 1, now), 1);
         let later = now + Duration::from_secs(3_600);
         assert_eq!(attempts(&throttle, mail(Purpose::PasswordReset, "ada@a.example"), 20, later), 10);
-        let request = Attempt::MailRequest(address(1));
+        let request = Attempt::ForgotPassword(address(1));
         assert_eq!(attempts(&throttle, request, 30, now), 20);
     }
 

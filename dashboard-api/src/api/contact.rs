@@ -20,7 +20,7 @@ use crate::mail::{self, Mailer, Task};
 use crate::notices::target::TargetRules;
 use crate::notices::webhook::{self, Message, new_secret};
 use crate::session::now_ms;
-use crate::throttle::{Attempt, Purpose};
+use crate::throttle::Attempt;
 
 /// How long an owner waits for the result of a verification message. Less than the page waits for a response.
 const WAIT: Duration = Duration::from_secs(15);
@@ -209,7 +209,6 @@ impl ContactApi {
     async fn set_mail(
         &self,
         request: SessionRequired,
-        client: &Request,
         change: SerdeJson<SetMail>,
     ) -> Result<SerdeJson<SendResult>> {
         let session = self.0.session(&request).await?;
@@ -224,10 +223,9 @@ impl ContactApi {
         }
         let link = address.clone().filter(|_| !verified);
         if let Some(address) = &link {
-            let mailer = self.mailer()?;
+            self.mailer()?;
             mail::address(address).map_err(|_| Error::INVALID_ADDRESS)?;
-            self.0.throttle.allow(Attempt::MailRequest(self.0.address(client)))?;
-            mailer.allow(Purpose::Verification, address)?;
+            self.0.throttle.allow(Attempt::Verification(account))?;
         }
         let mail = address.map(|address| Mail { address, verified, notices, muted });
         quota.set_contact(account, old.clone(), Contact { mail, ..old.clone() }).await?;
@@ -260,7 +258,7 @@ impl ContactApi {
     #[oai(path = "/account/forgot-password", method = "post", operation_id = "forgotPassword")]
     async fn forgot_password(&self, client: &Request, forgotten: SerdeJson<LoginBody>) -> Result<Done> {
         let mailer = self.mailer()?;
-        self.0.throttle.allow(Attempt::MailRequest(self.0.address(client)))?;
+        self.0.throttle.allow(Attempt::ForgotPassword(self.0.address(client)))?;
         mailer.spawn(Task::PasswordReset { login: forgotten.0.login });
         Ok(Done::Done)
     }

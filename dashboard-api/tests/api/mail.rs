@@ -248,6 +248,25 @@ async fn requests_for_links_are_throttled_and_end_no_link_of_an_admin() {
 }
 
 #[tokio::test]
+async fn address_is_verified_whoever_else_has_entered_it_or_requested_links() {
+    let Some(server) = SmtpServer::start("smtps").await else { return };
+    let harness = start(&server, &[server.trust()], &[]).await;
+    let stranger = harness.sign_up("mallory").await;
+    for _ in 0..10 {
+        assert_eq!(set_mail(&stranger, Some(ADDRESS)).await.status, 200);
+    }
+    assert_eq!(set_mail(&stranger, Some(ADDRESS)).await.status_and_code(), "429 rate_limit_exceeded");
+    for expected in [[204; 20].as_slice(), &[429]].concat() {
+        let forgot = stranger.post("/account/forgot-password", json!({"login": "nobody"})).await;
+        assert_eq!(forgot.status, expected);
+    }
+    let owner = harness.sign_up("ada").await;
+    assert_eq!(set_mail(&owner, Some(ADDRESS)).await.body, json!({}));
+    assert_eq!(verify(&harness, &server.wait_for(11).await).await, "204");
+    assert_eq!(owner.get("/account/mail").await.body["verified"], true);
+}
+
+#[tokio::test]
 async fn mail_flags_are_checked_at_start() {
     let dir = tempfile::tempdir().unwrap();
     let file = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
