@@ -135,9 +135,10 @@ impl MailArgs {
     }
 }
 
-/// Parses a mail address.
+/// Parses a mail address. Quoted names, and IP addresses in place of a domain, can't be sent to.
 pub fn address(text: &str) -> Result<Address, AddressError> {
-    if text.len() <= MAX_ADDRESS { text.parse() } else { Err(AddressError::InvalidInput) }
+    let can_be_sent_to = text.len() <= MAX_ADDRESS && !text.contains(['"', '[']);
+    if can_be_sent_to { text.parse() } else { Err(AddressError::InvalidInput) }
 }
 
 impl Mailer {

@@ -135,7 +135,9 @@ async fn address_needs_the_password_and_its_link_and_a_change_tells_the_old_one(
     assert_eq!(without.status_and_code(), "403 wrong_password");
     let wrong = json!({"address": ADDRESS, "notices": true, "password": "a wrong guess"});
     assert_eq!(browser.put("/account/mail", wrong).await.status_and_code(), "403 wrong_password");
-    for address in ["", "ada", "ada@", "a b@example.org", "ada@example.org\r\nBcc: eve@example.org"] {
+    let not_sendable = ["\"a b\"@example.org", "ada@[127.0.0.1]"];
+    let malformed = ["", "ada", "ada@", "a b@example.org", "ada@example.org\r\nBcc: eve@example.org"];
+    for address in malformed.into_iter().chain(not_sendable) {
         assert_eq!(set_mail(&browser, Some(address)).await.status_and_code(), "400 invalid_address");
     }
     assert_eq!(browser.get("/account/mail").await.body, json!({"verified": false, "notices": false}));
