@@ -142,7 +142,7 @@ impl<'a> ApiExtractor<'a> for SessionRequired {
         let scheme = MetaSecurityScheme {
             ty: "apiKey",
             description: Some(
-                "Session cookie, set by sign-up and sign-in. With `--insecure-cookies` it is named `ipl_session`.",
+                "Session cookie, set by sign-up and sign-in. With `--insecure-cookies` or a public URL such as `http://localhost`, it is named `ipl_session`.",
             ),
             name: Some("__Host-ipl_session"),
             key_in: Some("cookie"),

@@ -23,6 +23,9 @@ async fn document_and_swagger_ui_are_served() {
     let served = testkit::http::client().get(format!("{}/openapi.json", harness.url)).send().await.unwrap();
     let served: serde_json::Value = served.json().await.unwrap();
     assert_eq!(served["info"]["version"], serde_json::json!("1.1.0"));
+    let scheme = &served["components"]["securitySchemes"]["session"];
+    let description = scheme["description"].as_str().unwrap();
+    assert!(description.contains("`http://localhost`, it is named `ipl_session`"), "{description}");
     let text = harness
         .browser()
         .http
