@@ -1,6 +1,6 @@
 //! The fields of successful responses: their groups, and the field sets that responses contain.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use edge::{ClientInfo, ConnectionFacts, Iata};
 use geo::{FULL_FIELDS, Field, GEO_FIELDS, LocationJson, Type};
@@ -21,8 +21,8 @@ const STATUS_FIELDS: &[Field] = &[Field {
 
 geo::fields! {
     ADDRESS_FIELDS, write_addresses(ip: IpAddr) {
-        "ip", String, v4(ip), r#""198.51.100.7""#, "The caller's IPv4 address; null if the caller used IPv6.";
-        "ipv6", String, v6(ip), "null", "The caller's IPv6 address; null if the caller used IPv4.";
+        "ip", String, Some(ip).filter(IpAddr::is_ipv4), r#""198.51.100.7""#, "The caller's IPv4 address; null if the caller used IPv6.";
+        "ipv6", String, Some(ip).filter(IpAddr::is_ipv6), "null", "The caller's IPv6 address; null if the caller used IPv4.";
     }
 }
 
@@ -46,14 +46,6 @@ geo::fields! {
     }
 }
 
-fn v4(ip: IpAddr) -> Option<Ipv4Addr> {
-    if let IpAddr::V4(ip) = ip { Some(ip) } else { None }
-}
-
-fn v6(ip: IpAddr) -> Option<Ipv6Addr> {
-    if let IpAddr::V6(ip) = ip { Some(ip) } else { None }
-}
-
 /// Fields that responses have together.
 pub struct FieldGroup {
     pub fields: &'static [Field],
@@ -65,49 +57,28 @@ pub struct FieldGroup {
 
 /// Every field, in response order.
 pub static GROUPS: [FieldGroup; 7] = [
-    FieldGroup {
-        fields: STATUS_FIELDS,
-        scope: Scope::Ip,
-        in_demo: true,
-        write: |json, _, _| json.extend_from_slice(br#"{"status":"success""#),
-    },
-    FieldGroup {
-        fields: ADDRESS_FIELDS,
-        scope: Scope::Ip,
-        in_demo: true,
-        write: |json, client, _| write_addresses(json, client.ip),
-    },
-    FieldGroup {
-        fields: GEO_FIELDS,
-        scope: Scope::Geo,
-        in_demo: true,
-        write: |json, _, location| json.extend_from_slice(location.geo_fields()),
-    },
-    FieldGroup {
-        fields: VERSION_FIELDS,
-        scope: Scope::Full,
-        in_demo: true,
-        write: |json, client, _| write_versions(json, &client.facts),
-    },
-    FieldGroup {
-        fields: CIPHER_FIELDS,
-        scope: Scope::Full,
-        in_demo: false,
-        write: |json, client, _| write_cipher(json, &client.facts),
-    },
-    FieldGroup {
-        fields: EDGE_FIELDS,
-        scope: Scope::Full,
-        in_demo: true,
-        write: |json, client, _| write_edge(json, &client.facts),
-    },
-    FieldGroup {
-        fields: FULL_FIELDS,
-        scope: Scope::Full,
-        in_demo: false,
-        write: |json, _, location| json.extend_from_slice(location.full_fields()),
-    },
+    group(STATUS_FIELDS, Scope::Ip, |json, _, _| json.extend_from_slice(br#"{"status":"success""#)),
+    group(ADDRESS_FIELDS, Scope::Ip, |json, client, _| write_addresses(json, client.ip)),
+    group(GEO_FIELDS, Scope::Geo, |json, _, location| json.extend_from_slice(location.geo_fields())),
+    group(VERSION_FIELDS, Scope::Full, |json, client, _| write_versions(json, &client.facts)),
+    not_in_demo(group(CIPHER_FIELDS, Scope::Full, |json, client, _| write_cipher(json, &client.facts))),
+    group(EDGE_FIELDS, Scope::Full, |json, client, _| write_edge(json, &client.facts)),
+    not_in_demo(group(FULL_FIELDS, Scope::Full, |json, _, location| {
+        json.extend_from_slice(location.full_fields());
+    })),
 ];
+
+const fn group(
+    fields: &'static [Field],
+    scope: Scope,
+    write: fn(&mut Vec<u8>, &ClientInfo<'_>, &LocationJson),
+) -> FieldGroup {
+    FieldGroup { fields, scope, in_demo: true, write }
+}
+
+const fn not_in_demo(group: FieldGroup) -> FieldGroup {
+    FieldGroup { in_demo: false, ..group }
+}
 
 /// Every field, in response order.
 pub fn all() -> impl Iterator<Item = &'static Field> {

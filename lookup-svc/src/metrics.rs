@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use base::names;
 use edge::{Decision, DiscoveryStatus};
-use geo::Geo;
+use geo::{DatabaseInfo, Geo};
 use opentelemetry::KeyValue;
-use opentelemetry::metrics::{Counter, Histogram, Meter};
+use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter};
 use quota_client::{CallReport, ChargeError, ChargeObserver};
 use tokio::sync::watch;
 
@@ -174,30 +174,31 @@ pub fn publish_geo(meter: &Meter, geo: &Geo, paths: usize) {
         .with_description("Files and directories in --geo-db")
         .with_callback(move |observer| observer.observe(paths as u64, &[]))
         .build();
-    let observed = geo.clone();
+    let databases = |observed: Geo, value: fn(&DatabaseInfo) -> u64| {
+        move |observer: &dyn AsyncInstrument<u64>| {
+            for database in observed.databases() {
+                // The names are few: those of the files that the operator chose.
+                let labels = [
+                    KeyValue::new("database", database.name.clone()),
+                    KeyValue::new("kind", database.kind.as_str()),
+                ];
+                observer.observe(value(&database), &labels);
+            }
+        }
+    };
     meter
         .u64_observable_gauge("geo_database_build_timestamp")
         .with_unit("s")
         .with_description("Build time of a geo database in use")
-        .with_callback(move |observer| {
-            for database in observed.databases() {
-                observer
-                    .observe(database.build_epoch, &database_labels(database.name, database.kind.as_str()));
-            }
-        })
+        .with_callback(databases(geo.clone(), |database| database.build_epoch))
         .build();
-    let observed = geo.clone();
     meter
         .u64_observable_gauge("geo_database_age")
         .with_unit("s")
         .with_description("Age of a geo database in use, since its build")
-        .with_callback(move |observer| {
-            let now = u64::try_from(unix_now()).unwrap_or_default();
-            for database in observed.databases() {
-                let age = now.saturating_sub(database.build_epoch);
-                observer.observe(age, &database_labels(database.name, database.kind.as_str()));
-            }
-        })
+        .with_callback(databases(geo.clone(), |database| {
+            u64::try_from(unix_now()).unwrap_or_default().saturating_sub(database.build_epoch)
+        }))
         .build();
     let observed = geo.clone();
     meter
@@ -215,11 +216,6 @@ pub fn publish_geo(meter: &Meter, geo: &Geo, paths: usize) {
             observer.observe(counts.rejected, &[KeyValue::new("result", "refused")]);
         })
         .build();
-}
-
-/// The label `database` has few values: the names of the files that the operator chose.
-fn database_labels(name: String, kind: &'static str) -> [KeyValue; 2] {
-    [KeyValue::new("database", name), KeyValue::new("kind", kind)]
 }
 
 /// Publishes the number of discovered proxies and the state of discovery.
