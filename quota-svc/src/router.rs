@@ -11,7 +11,7 @@ use poem::{Endpoint, EndpointExt, Error, Middleware, Request, Response, Result};
 use quota_api::{BATCH_TYPE, TRACE_LINKS};
 use quota_client::QuotaToken;
 use service_kit::error::response;
-use service_kit::{BodyLimit, ErrorBody, OperationName, RequestTelemetry, Telemetry, catch_all, responder};
+use service_kit::{BodyLimit, ErrorBody, OperationId, RequestTelemetry, Telemetry, catch_all, responder};
 
 use crate::api::{ApiError, Context, NO_DOCS, Query, reply};
 
@@ -80,7 +80,7 @@ impl Endpoint for Operations {
             _ => self.other(&request, path, &body).boxed().await?,
         };
         let mut response = result.unwrap_or_else(ApiError::into_response);
-        response.set_data(OperationName(name));
+        response.set_data(OperationId(name));
         Ok(response)
     }
 }

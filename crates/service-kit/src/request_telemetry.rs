@@ -31,22 +31,21 @@ const OTHER: &str = "other";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5];
 
-/// The name of an operation in metrics and traces, as data of its responses. To those of OpenAPI operations, poem-openapi attaches an
-/// `OperationId`.
-#[derive(Clone, Copy, Debug)]
-pub struct OperationName(pub &'static str);
-
-/// An endpoint that has this operation name in metrics and traces, for a route that is not an OpenAPI operation.
+/// An endpoint with an operation ID, for a route that is not an operation of an OpenAPI document: the ID, as data of the
+/// response, is the operation's name in metrics and traces.
 pub fn named(
-    name: &'static str,
+    id: &'static str,
     respond: impl Fn(&Request) -> Response + Send + Sync + 'static,
 ) -> impl Endpoint<Output = Response> {
     make_sync(move |request| {
         let mut response = respond(&request);
-        response.set_data(OperationName(name));
+        response.set_data(OperationId(id));
         response
     })
 }
+
+/// Operation and status class, with the histogram bound to them.
+type Series = ([&'static str; 2], BoundHistogram<f64>);
 
 /// Middleware that measures requests. Must be the outermost, so that it sees every response.
 #[derive(Clone)]
@@ -59,13 +58,6 @@ pub struct RequestTelemetry {
     trusted: Arc<dyn Fn(IpAddr) -> bool + Send + Sync>,
     /// The header with more spans that a request belongs to.
     links: Option<HeaderName>,
-}
-
-/// The histogram bound to one set of labels.
-struct Series {
-    operation: &'static str,
-    status_class: &'static str,
-    duration: BoundHistogram<f64>,
 }
 
 impl RequestTelemetry {
@@ -102,30 +94,21 @@ impl RequestTelemetry {
 
     fn record_duration(&self, response: &Response, started: Instant) {
         let seconds = started.elapsed().as_secs_f64();
-        let (operation, status_class) = (operation(response), status_class(response.status()));
+        let labels = [operation(response), status_class(response.status())];
         let all_series = self.series.read().unwrap_or_else(PoisonError::into_inner);
-        match all_series
-            .iter()
-            .find(|series| series.operation == operation && series.status_class == status_class)
-        {
-            Some(series) => series.duration.record(seconds),
-            None => {
-                drop(all_series);
-                self.bind_series(operation, status_class).record(seconds);
-            }
+        if let Some((_, duration)) = all_series.iter().find(|(known, _)| *known == labels) {
+            return duration.record(seconds);
         }
-    }
-
-    /// Binds a new series. Concurrent first requests may bind it twice; both record to the same histogram.
-    fn bind_series(&self, operation: &'static str, status_class: &'static str) -> BoundHistogram<f64> {
+        drop(all_series);
+        // Concurrent first requests may bind a series twice; both record to the same histogram.
+        let [operation, status_class] = labels;
         let duration = self.duration.bind(&[
             KeyValue::new("service", self.service),
             KeyValue::new("operation", operation),
             KeyValue::new("status_class", status_class),
         ]);
-        let series = Series { operation, status_class, duration: duration.clone() };
-        self.series.write().unwrap_or_else(PoisonError::into_inner).push(series);
-        duration
+        duration.record(seconds);
+        self.series.write().unwrap_or_else(PoisonError::into_inner).push((labels, duration));
     }
 
     fn span(&self, request: &Request) -> Span {
@@ -165,8 +148,7 @@ pub fn inject_request_context(headers: &mut HeaderMap) {
 }
 
 fn operation(response: &Response) -> &'static str {
-    let name = response.data::<OperationName>().map(|name| name.0);
-    name.or_else(|| response.data::<OperationId>().map(|id| id.0)).unwrap_or(OTHER)
+    response.data::<OperationId>().map_or(OTHER, |id| id.0)
 }
 
 fn status_class(status: StatusCode) -> &'static str {
