@@ -8,7 +8,6 @@ use http::{Method, StatusCode};
 use http_server::{hsts_header, is_for_host, wrong_host};
 use poem::endpoint::BoxEndpoint;
 use poem::{Endpoint, EndpointExt, Error, IntoResponse, Request, Response, Result, Route, get};
-use serde_json::Value;
 use service_kit::{
     BodyLimit, PageLinks, RequestTelemetry, StaticFile, Telemetry, add_missing_headers, catch_all, named,
     responder, swagger,
@@ -27,7 +26,6 @@ const MAX_BODY: usize = 16 * 1024;
 /// - `/swagger`, `/openapi.json`: the documentation of the JSON API
 pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result<BoxEndpoint<'static>> {
     let document = api::document(context)?;
-    let methods = allowed_methods(&serde_json::from_str(&document)?);
     let csrf = CsrfGuard::new(context.public_origin.clone(), &context.docs_url);
     let host = context.host.clone();
     let errors = responder(&*context.docs_url, &HeaderMap::new());
@@ -63,13 +61,15 @@ pub fn endpoint(context: &Arc<Context>, telemetry: &Telemetry) -> anyhow::Result
     Ok(routes
         .with(catch_all(errors))
         .around(allow_quota_from_other_origins)
-        .around(move |endpoint, request| add_to_405(methods.clone(), endpoint, request))
         // Without a known URL, every host is accepted.
         .before(move |request| match &host {
             Some(host) if !is_for_host(&request, host) => ready(Err(wrong_host())),
             _ => ready(Ok(request)),
         })
-        .after(move |result| add_missing_headers(result, &headers))
+        .after(move |result: Result<Response>| {
+            let response = result.unwrap_or_else(Error::into_response);
+            ready(Ok::<_, Error>(add_missing_headers(response, &headers)))
+        })
         .with(request_telemetry)
         .boxed())
 }
@@ -116,64 +116,4 @@ async fn allow_quota_from_other_origins(endpoint: Arc<impl Endpoint>, request: R
         add(header::ACCESS_CONTROL_MAX_AGE, "86400");
     }
     Ok(response)
-}
-
-/// The `Allow` header of 405 responses by path template. Paths outside the OpenAPI document allow GET and HEAD.
-type AllowedMethods = Arc<Vec<(String, HeaderValue)>>;
-
-/// Calls the endpoint. Adds the header if it responds with 405.
-async fn add_to_405(
-    methods: AllowedMethods,
-    endpoint: Arc<impl Endpoint>,
-    request: Request,
-) -> Result<Response> {
-    let path = request.uri().path().to_owned();
-    let mut response = endpoint.call(request).await?.into_response();
-    if response.status() == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(header::ALLOW, allowed(&methods, &path));
-    }
-    Ok(response)
-}
-
-fn allowed(methods: &AllowedMethods, path: &str) -> HeaderValue {
-    let found = methods.iter().find(|(template, _)| matches_template(template, path));
-    found.map_or(HeaderValue::from_static("GET, HEAD"), |(_, allow)| allow.clone())
-}
-
-fn allowed_methods(document: &Value) -> AllowedMethods {
-    let paths = document["paths"].as_object().into_iter().flatten();
-    let paths = paths.filter_map(|(path, operations)| Some((path.clone(), allow_header(operations)?)));
-    Arc::new(paths.collect())
-}
-
-fn allow_header(operations: &Value) -> Option<HeaderValue> {
-    let methods = operations.as_object()?.keys().map(|method| method.to_ascii_uppercase());
-    let methods = methods.map(|method| if method == "GET" { "GET, HEAD".to_owned() } else { method });
-    let mut methods: Vec<_> = methods.collect();
-    methods.sort_unstable();
-    HeaderValue::from_str(&methods.join(", ")).ok()
-}
-
-/// Whether a path such as `/keys/0123` matches a template such as `/keys/{id}`.
-fn matches_template(template: &str, path: &str) -> bool {
-    let (template, path) = (template.split('/'), path.split('/'));
-    template.clone().count() == path.clone().count()
-        && template.zip(path).all(|(expected, actual)| expected == actual || expected.starts_with('{'))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn allowed_methods_are_found_by_path_template() {
-        let document = serde_json::json!({"paths": {
-            "/api/v1/keys": {"get": {}, "post": {}},
-            "/api/v1/keys/{id}": {"get": {}, "delete": {}},
-        }});
-        let methods = allowed_methods(&document);
-        assert_eq!(allowed(&methods, "/api/v1/keys"), "GET, HEAD, POST");
-        assert_eq!(allowed(&methods, "/api/v1/keys/0123"), "DELETE, GET, HEAD");
-        assert_eq!(allowed(&methods, "/swagger"), "GET, HEAD");
-    }
 }

@@ -49,7 +49,6 @@ impl LookupService {
         let urls = PublicUrls::new(config);
         urls.check_hosts()?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
-        let edge = Arc::new(edge);
         if config.listener.proxy_protocol {
             edge.require_trusted_proxies()?;
         }
@@ -92,13 +91,11 @@ impl LookupService {
         let (quota, quota_update) = QuotaStatus::follow(client, kit.readiness.condition("lookup-quota"));
         tasks.spawn(kit.tasks.watch("status of quota-svc", quota_update));
         let backends = Arc::new(Backends { edge, geo: geo.clone(), charger });
-        let pages = pages::routes(&urls, backends.clone(), quota.clone(), config.ratelimit_headers);
+        let pages = pages::routes(&urls, backends.clone(), &quota, config.ratelimit_headers);
         let responses = Responses::new(&urls, config.ratelimit_headers, quota);
-        let errors = responder(&*urls.docs, &responses.default_headers());
+        let errors = responder(&*urls.docs, &responses.default);
         let api = Api { backends, responses, counters, outage_log: Arc::default() };
-        let not_found = pages::not_found(&urls);
-        let endpoint =
-            router::endpoint(api, pages, not_found, errors.clone(), telemetry, config.body_timeout());
+        let endpoint = router::endpoint(api, pages, errors.clone(), telemetry, config.body_timeout());
         Ok(Self { endpoint: endpoint.boxed(), urls, errors, trusted, geo, tasks })
     }
 

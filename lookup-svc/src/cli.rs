@@ -6,7 +6,7 @@ use geo::update::{self, GeoUpdateArgs, Report};
 use service_kit::command_line::{self, Output};
 use service_kit::{Kit, LogFormat, PublicPort, TelemetryArgs, runtime, telemetry};
 
-use crate::api::Document;
+use crate::api::document;
 use crate::app::{GeoData, LookupService};
 use crate::config::{Cli, Command, Config};
 use crate::public_urls::PublicUrls;
@@ -24,7 +24,7 @@ pub fn run(cli: Cli) -> ExitCode {
         None => runtime::run(serve_args, serve(&cli.config)),
         Some(Command::Openapi) => {
             let urls = PublicUrls::new(&cli.config);
-            let document = Document::new(&urls.base, &urls, None, cli.config.ratelimit_headers);
+            let document = document(&urls.base, &urls, None, cli.config.ratelimit_headers);
             command_line::print(&document.json())
         }
         Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update(*args, &cli.config.telemetry)),

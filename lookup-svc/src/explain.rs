@@ -13,9 +13,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use service_kit::command_line::{self, Output};
 
-use crate::caller::special_use;
 use crate::fields::{self, FieldSet, STATUS};
-use crate::lookup::unix_now;
+use crate::lookup::{special_use, unix_now};
 
 /// How long to wait for the proxies that Kubernetes lists.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(10);

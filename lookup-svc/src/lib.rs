@@ -2,7 +2,6 @@
 
 pub mod api;
 pub mod app;
-pub mod caller;
 pub mod cli;
 pub mod config;
 pub mod explain;

@@ -78,6 +78,11 @@ impl PublicUrls {
         let path = Url::parse(&self.base).map(|url| url.path().trim_end_matches('/').to_owned());
         path.ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "/".to_owned())
     }
+
+    /// The path of a page: this path below the base URL.
+    pub fn path_to(&self, path: &str) -> String {
+        format!("{}{path}", self.base_path().trim_end_matches('/'))
+    }
 }
 
 /// The URL with another host.

@@ -71,6 +71,14 @@ pub fn grouped(number: impl Into<u32>) -> String {
 }
 
 #[cfg(test)]
+impl QuotaStatus {
+    /// Without a quota-svc.
+    pub fn unknown() -> Self {
+        Self(watch::channel(State::default()).1)
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -28,7 +28,7 @@ pub fn endpoint(
         .at("/livez", get(make_sync(|_| "alive\n")))
         .at("/readyz", get(make_sync(move |_| readyz(&readiness.report()))))
         .at("/metrics", get(make_sync(move |_| metrics(&telemetry))))
-        .with(catch_all(responder("/", &HeaderMap::new())).allow("GET, HEAD"))
+        .with(catch_all(responder("/", &HeaderMap::new())))
 }
 
 fn readyz(report: &Report) -> Response {

@@ -2,7 +2,6 @@
 
 use std::{future::Future, time::Duration};
 
-use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
 use http::{StatusCode, header};
 use poem::{Body, Endpoint, Error, Middleware, Request, Result, error::ReadBodyError};
@@ -21,24 +20,22 @@ const UNREADABLE: &str = "The request body could not be read: it is incomplete o
 /// Must be inside [`catch_all`](crate::catch_all), which turns its errors into JSON responses.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyLimit {
-    bytes: usize,
-    timeout: Duration,
+    /// The maximum size in bytes.
+    pub bytes: usize,
+    /// The maximum time for the body to arrive.
+    pub timeout: Duration,
 }
 
 impl BodyLimit {
-    /// Limits bodies to `bytes` bytes.
+    /// Limits bodies to `bytes` bytes, which must arrive in [`BODY_TIMEOUT`].
     pub fn new(bytes: usize) -> Self {
         Self { bytes, timeout: BODY_TIMEOUT }
     }
 
-    /// Replaces [`BODY_TIMEOUT`].
-    pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.timeout = timeout;
-        self
-    }
-
     async fn read(&self, request: &mut Request, body: Body) -> Result<()> {
-        let reading = match content_length(request) {
+        let content_length: Option<u64> =
+            request.header(header::CONTENT_LENGTH).and_then(|length| length.parse().ok());
+        let reading = match content_length {
             Some(bytes) if bytes > self.bytes as u64 => return Err(ReadBodyError::PayloadTooLarge.into()),
             // Needs no limit: hyper reads no more than Content-Length.
             Some(_) => Either::Left(body.into_bytes()),
@@ -46,7 +43,6 @@ impl BodyLimit {
         };
         let (text, status) = match tokio::time::timeout(self.timeout, reading).await {
             Ok(Ok(bytes)) => {
-                request.extensions_mut().insert(LimitApplied);
                 request.set_body(Body::from_bytes(bytes));
                 return Ok(());
             }
@@ -62,22 +58,6 @@ impl Default for BodyLimit {
     fn default() -> Self {
         Self::new(DEFAULT_BODY_LIMIT)
     }
-}
-
-/// Marks a request whose body a [`BodyLimit`] has already read.
-#[derive(Clone, Copy, Debug)]
-struct LimitApplied;
-
-/// Reads the whole body. Applies the default limit unless a [`BodyLimit`] has already applied one.
-pub(crate) async fn read_body(request: &Request, body: Body) -> Result<Bytes, ReadBodyError> {
-    match request.extensions().get::<LimitApplied>() {
-        Some(LimitApplied) => body.into_bytes().await,
-        None => body.into_bytes_limit(DEFAULT_BODY_LIMIT).await,
-    }
-}
-
-fn content_length(request: &Request) -> Option<u64> {
-    request.header(header::CONTENT_LENGTH)?.parse().ok()
 }
 
 impl<E: Endpoint> Middleware<E> for BodyLimit {

@@ -1,15 +1,14 @@
 //! The JSON body of every error response, also of the framework's errors (404, 405, invalid parameters, 413) and panics.
 
-use std::{
-    future::{Future, Ready, ready},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-};
+use std::{future::Future, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_server::ErrorResponder;
-use poem::{Endpoint, Error, IntoResponse, Middleware, Request, Response, Result};
+use poem::{
+    Endpoint, Error, IntoResponse, Middleware, Request, Response, Result, error::MethodNotAllowedError,
+    middleware::make,
+};
 use poem_openapi::Object;
 use serde::{Deserialize, Serialize};
 
@@ -83,47 +82,50 @@ pub fn code_for(status: StatusCode) -> &'static str {
     }
 }
 
+/// The header `Allow` of a 405, as data of the error.
+#[derive(Clone)]
+struct Allow(HeaderValue);
+
+/// The error of a path that supports only the methods in `allow`. poem's own error does not list them; [`catch_all`] then
+/// takes them for `GET, HEAD`.
+pub fn method_not_allowed(allow: HeaderValue) -> Error {
+    let mut error = Error::from(MethodNotAllowedError);
+    error.set_data(Allow(allow));
+    error
+}
+
 /// Middleware that turns errors and panics into responses, see [`responder`]. An error that already
 /// contains a response passes through unchanged.
-///
-/// `endpoint.with(catch_all(errors).allow("GET, OPTIONS"))`
-pub fn catch_all(errors: ErrorResponder) -> CatchAll {
-    CatchAll { errors, allow: None }
+pub fn catch_all<E: Endpoint>(errors: ErrorResponder) -> impl Middleware<E, Output = CatchAll<E>> {
+    make(move |inner| CatchAll { inner, errors: errors.clone() })
 }
 
-/// See [`catch_all`].
-#[derive(Clone)]
-pub struct CatchAll {
+/// An endpoint wrapped by [`catch_all`].
+pub struct CatchAll<E> {
+    inner: E,
     errors: ErrorResponder,
-    allow: Option<HeaderValue>,
 }
 
-impl CatchAll {
-    /// Sets the `Allow` header of 405 responses: poem's error does not list the path's methods.
-    pub fn allow(mut self, methods: &'static str) -> Self {
-        self.allow = Some(HeaderValue::from_static(methods));
-        self
+fn error_response(errors: &ErrorResponder, error: Error) -> Response {
+    if error.is_from_response() {
+        return error.into_response();
     }
-
-    fn error_response(&self, error: poem::Error) -> Response {
-        if error.is_from_response() {
-            return error.into_response();
-        }
-        let status = error.status();
-        let mut response = (self.errors)(status, code_for(status), &message(&error, status));
-        // Keeps data attached to the error, such as the operation ID.
-        *response.extensions_mut() = std::mem::take(error.into_response().extensions_mut());
-        if let (StatusCode::METHOD_NOT_ALLOWED, Some(allow)) = (status, &self.allow) {
-            response.headers_mut().insert(header::ALLOW, allow.clone());
-        }
-        response
+    let status = error.status();
+    let mut response = errors(status, code_for(status), &message(&error, status));
+    // Keeps data attached to the error, such as the operation ID.
+    *response.extensions_mut() = std::mem::take(error.into_response().extensions_mut());
+    if status == StatusCode::METHOD_NOT_ALLOWED {
+        let allow = response.extensions_mut().remove().map(|Allow(methods)| methods);
+        let allow = allow.unwrap_or(HeaderValue::from_static("GET, HEAD"));
+        response.headers_mut().insert(header::ALLOW, allow);
     }
+    response
 }
 
 const INTERNAL: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 
 /// The message for the client. The cause of a server error goes only to the log.
-fn message(error: &poem::Error, status: StatusCode) -> String {
+fn message(error: &Error, status: StatusCode) -> String {
     match status {
         StatusCode::NOT_FOUND => "This path does not exist. Check the URL.".to_owned(),
         StatusCode::METHOD_NOT_ALLOWED => "This path does not support this HTTP method.".to_owned(),
@@ -139,21 +141,7 @@ fn message(error: &poem::Error, status: StatusCode) -> String {
     }
 }
 
-impl<E: Endpoint> Middleware<E> for CatchAll {
-    type Output = CatchAllEndpoint<E>;
-
-    fn transform(&self, inner: E) -> Self::Output {
-        CatchAllEndpoint { inner, catch_all: self.clone() }
-    }
-}
-
-/// An endpoint wrapped by [`catch_all`].
-pub struct CatchAllEndpoint<E> {
-    inner: E,
-    catch_all: CatchAll,
-}
-
-impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
+impl<E: Endpoint> Endpoint for CatchAll<E> {
     type Output = Response;
 
     fn call(&self, request: Request) -> impl Future<Output = Result<Response>> + Send {
@@ -162,19 +150,18 @@ impl<E: Endpoint> Endpoint for CatchAllEndpoint<E> {
         AssertUnwindSafe(self.inner.call(request)).catch_unwind().map(|caught| {
             Ok(match caught {
                 Ok(Ok(output)) => output.into_response(),
-                Ok(Err(error)) => self.catch_all.error_response(error),
+                Ok(Err(error)) => error_response(&self.errors, error),
                 // The panic hook has logged it.
-                Err(_) => (self.catch_all.errors)(INTERNAL, code_for(INTERNAL), INTERNAL_ERROR),
+                Err(_) => (self.errors)(INTERNAL, code_for(INTERNAL), INTERNAL_ERROR),
             })
         })
     }
 }
 
-/// Adds each of the headers that a response does not have yet. For poem's `after`.
-pub fn add_missing_headers(result: Result<Response>, headers: &HeaderMap) -> Ready<Result<Response>> {
-    let mut response = result.unwrap_or_else(Error::into_response);
+/// Adds each of the headers that a response does not have yet.
+pub fn add_missing_headers(mut response: Response, headers: &HeaderMap) -> Response {
     for (name, value) in headers {
         response.headers_mut().entry(name).or_insert_with(|| value.clone());
     }
-    ready(Ok(response))
+    response
 }

@@ -1,6 +1,5 @@
-//! JSON: a payload that serde reads and writes directly, without an intermediate `serde_json::Value`; sorted keys.
+//! A JSON payload that serde reads and writes directly, without an intermediate `serde_json::Value`.
 
-use http::{HeaderValue, header};
 use poem::{IntoResponse, Request, RequestBody, Response, Result};
 use poem_openapi::{
     ApiResponse,
@@ -11,17 +10,9 @@ use poem_openapi::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::body;
+use crate::body::DEFAULT_BODY_LIMIT;
 
 const CONTENT_TYPE: &str = "application/json";
-
-/// Pretty-prints JSON with its keys sorted, so that their order is the same whether or not a dependency enables
-/// serde_json's `preserve_order`.
-pub fn sorted(json: &str) -> serde_json::Result<String> {
-    let mut value: serde_json::Value = serde_json::from_str(json)?;
-    value.sort_all_objects();
-    Ok(serde_json::to_string_pretty(&value)? + "\n")
-}
 
 /// A JSON payload with the schema of `T`, parsed and serialized by serde.
 ///
@@ -34,7 +25,7 @@ impl<T: Type> Payload for SerdeJson<T> {
 
     fn check_content_type(content_type: &str) -> bool {
         let essence = content_type.split(';').next().unwrap_or_default().trim();
-        essence.eq_ignore_ascii_case("application/json")
+        essence.eq_ignore_ascii_case(CONTENT_TYPE)
     }
 
     fn schema_ref() -> MetaSchemaRef {
@@ -49,23 +40,12 @@ impl<T: Type> Payload for SerdeJson<T> {
 impl<T: Type + DeserializeOwned> ParsePayload for SerdeJson<T> {
     const IS_REQUIRED: bool = T::IS_REQUIRED;
 
-    async fn from_request(request: &Request, body: &mut RequestBody) -> Result<Self> {
-        let bytes = body::read_body(request, body.take()?).await?;
-        parse(&bytes).map(Self)
+    /// Reads at most [`DEFAULT_BODY_LIMIT`] bytes, even within a larger [`BodyLimit`](crate::BodyLimit).
+    async fn from_request(_: &Request, body: &mut RequestBody) -> Result<Self> {
+        let bytes = body.take()?.into_bytes_limit(DEFAULT_BODY_LIMIT).await?;
+        let value = serde_json::from_slice(&bytes);
+        Ok(Self(value.map_err(|error| ParseRequestPayloadError { reason: error.to_string() })?))
     }
-}
-
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    // Validates UTF-8 once for the whole body; `from_slice` validates each string separately. For invalid UTF-8,
-    // `from_slice` is called only to get its error message.
-    let result = match std::str::from_utf8(bytes) {
-        Ok(text) => serde_json::from_str(text),
-        Err(_) => serde_json::from_slice(bytes),
-    };
-    result.map_err(|error| {
-        let reason = error.to_string();
-        ParseRequestPayloadError { reason }.into()
-    })
 }
 
 poem_openapi::impl_apirequest_for_payload!(SerdeJson<T>, T: Type + DeserializeOwned);
@@ -76,10 +56,7 @@ impl<T: Serialize + Send> IntoResponse for SerdeJson<T> {
             Ok(mut bytes) => {
                 // So that the prompt of a shell starts on its own line.
                 bytes.push(b'\n');
-                let mut response = Response::builder().body(bytes);
-                let value = HeaderValue::from_static(CONTENT_TYPE);
-                response.headers_mut().insert(header::CONTENT_TYPE, value);
-                response
+                Response::builder().content_type(CONTENT_TYPE).body(bytes)
             }
             Err(error) => {
                 tracing::error!(%error, "could not serialize a response as JSON");

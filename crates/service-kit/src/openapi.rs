@@ -1,16 +1,15 @@
-//! Completes the OpenAPI documents that poem-openapi generates: examples of responses, operations that need no
-//! authentication, license and contact.
+//! Completes OpenAPI documents: examples of responses, operations that need no authentication, license and contact.
 
+use poem_openapi::registry::Registry;
 use poem_openapi::types::Type as _;
-use poem_openapi::{ContactObject, LicenseObject, OpenApi, OpenApiService, Webhook};
-use serde_json::json;
-pub use serde_yaml::{Mapping, Value};
+use serde_json::{Map, Value, json};
 
 use crate::error::ErrorBody;
 
-/// An OpenAPI document that can be changed. Its keys keep their order, which serde_json's `Value` would not.
+/// An OpenAPI document that can be changed. Its keys keep their order: the workspace enables serde_json's
+/// `preserve_order`.
 #[derive(Clone, Debug)]
-pub struct OpenApiDocument(Value);
+pub struct OpenApiDocument(pub Value);
 
 /// An example of a response body.
 #[derive(Clone, Debug)]
@@ -28,147 +27,73 @@ pub struct Example<'a> {
 impl<'a> Example<'a> {
     /// An example of an error, named after its code.
     pub fn error(status: u16, operations: &'a [&'a str], code: &'a str, message: &str, docs: &str) -> Self {
-        Self { name: code, status, operations, value: to_value(&ErrorBody::new(code, message, docs)) }
-    }
-}
-
-/// The license of all documents.
-pub fn license() -> LicenseObject {
-    LicenseObject::new("Apache-2.0").url("https://www.apache.org/licenses/LICENSE-2.0")
-}
-
-/// Whom users of an API ask: its operator, whose documentation is at `docs_url`.
-pub fn contact(docs_url: Option<&str>) -> ContactObject {
-    let contact = ContactObject::new().name("The operator of this service");
-    match docs_url {
-        Some(url) => contact.url(url),
-        None => contact,
+        Self { name: code, status, operations, value: json!(ErrorBody::new(code, message, docs)) }
     }
 }
 
 impl OpenApiDocument {
-    /// Generates the document of a service. Operations without a security requirement get `security: []`: linters take
-    /// a missing field for an oversight.
-    pub fn new<T: OpenApi, W: Webhook>(service: &OpenApiService<T, W>) -> Self {
-        let document = serde_json::from_str(&service.spec()).expect("poem-openapi generates valid JSON");
+    /// Adds the license, and whom users ask: the operator, whose documentation is at `docs_url`. Operations without a
+    /// security requirement get `security: []`: linters take a missing field for an oversight.
+    pub fn new(document: Value, docs_url: &str) -> Self {
         let mut document = Self(document);
-        document.for_each_operation(|_, operation| {
-            operation.entry("security".into()).or_insert_with(|| Value::Sequence(Vec::new()));
-        });
+        document.0["info"]["contact"] = json!({ "name": "The operator of this service", "url": docs_url });
+        document.0["info"]["license"] =
+            json!({ "name": "Apache-2.0", "url": "https://www.apache.org/licenses/LICENSE-2.0" });
+        for (_, operation) in document.operations() {
+            if operation["security"].is_null() {
+                operation["security"] = json!([]);
+            }
+        }
         document
     }
 
-    /// Changes every operation. `change` gets its method, too, in lowercase.
-    pub fn for_each_operation(&mut self, mut change: impl FnMut(&str, &mut Mapping)) {
-        let paths = self.0.get_mut("paths").and_then(Value::as_mapping_mut);
-        let paths = paths.into_iter().flat_map(Mapping::values_mut).filter_map(Value::as_mapping_mut);
-        for (method, operation) in paths.flat_map(Mapping::iter_mut) {
-            change(method.as_str().unwrap_or_default(), as_mapping(operation));
-        }
+    /// All operations with their methods, in lowercase.
+    pub fn operations(&mut self) -> impl Iterator<Item = (&String, &mut Value)> {
+        let paths = self.0["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
+        paths.filter_map(Value::as_object_mut).flatten()
     }
 
     /// Adds examples to the responses that they belong to. Each is defined once, in `components`. An example without
     /// a response is left out.
     pub fn add_examples(&mut self, examples: Vec<Example<'_>>) {
-        for example in examples {
-            let path = format!("#/components/examples/{}", example.name);
-            let reference = Value::from(Mapping::from_iter([("$ref".into(), path.into())]));
+        for Example { name, status, operations, value } in examples {
+            let body = format!("/responses/{status}/content/application~1json");
             let mut used = false;
-            self.for_each_operation(|_, operation| {
-                let id = operation.get("operationId").and_then(Value::as_str).unwrap_or_default();
-                if !example.operations.is_empty() && !example.operations.contains(&id) {
-                    return;
-                }
-                if let Some(body) = json_body(operation, example.status) {
-                    let examples = child(body, "examples");
-                    examples.insert(example.name.into(), reference.clone());
+            for (_, operation) in self.operations() {
+                let id = operation["operationId"].as_str().unwrap_or_default();
+                let responds = operations.is_empty() || operations.contains(&id);
+                if let Some(body) = operation.pointer_mut(&body).filter(|_| responds) {
+                    body["examples"][name] = json!({ "$ref": format!("#/components/examples/{name}") });
                     used = true;
                 }
-            });
+            }
             if used {
-                let value: Mapping = [("value".into(), example.value)].into_iter().collect();
-                let components = child(self.root(), "components");
-                child(components, "examples").insert(example.name.into(), value.into());
+                self.0["components"]["examples"][name] = json!({ "value": value });
             }
         }
     }
 
-    /// Sets the example of error bodies, for the responses that have no other.
-    pub fn set_default_error(&mut self, code: &str, message: &str, docs: &str) {
-        let schemas = child(child(self.root(), "components"), "schemas");
-        let example = to_value(&ErrorBody::new(code, message, docs));
-        child(schemas, &ErrorBody::name()).insert("example".into(), example);
-    }
-
-    /// Adds a security scheme to all operations.
-    pub fn require_for_all(&mut self, name: &str, scheme: Value) {
-        let schemes = child(child(self.root(), "components"), "securitySchemes");
-        schemes.insert(name.into(), scheme);
-        let required: Mapping = [(name.into(), Value::Sequence(Vec::new()))].into_iter().collect();
-        let requirements = vec![Value::from(required)];
-        self.for_each_operation(|_, operation| {
-            operation.insert("security".into(), requirements.clone().into());
-        });
-    }
-
-    /// Adds a required header to all operations other than GET. `schema` describes its value.
-    pub fn require_for_changes(&mut self, header: &str, schema_name: &str, schema: &serde_json::Value) {
-        let schemas = child(child(self.root(), "components"), "schemas");
-        schemas.insert(schema_name.into(), to_value(schema));
-        let reference = json!({ "$ref": format!("#/components/schemas/{schema_name}") });
-        let header = to_value(&json!({
-            "name": header, "in": "header", "required": true, "deprecated": false, "explode": true, "schema": reference,
-        }));
-        self.for_each_operation(|method, operation| {
-            if method != "get" {
-                let parameters = operation.entry("parameters".into()).or_insert(Value::Sequence(Vec::new()));
-                parameters.as_sequence_mut().expect("a list").push(header.clone());
-            }
-        });
-    }
-
     /// The document as pretty-printed JSON.
     pub fn json(&self) -> String {
-        serde_json::to_string_pretty(&self.0).expect("keys are strings") + "\n"
+        format!("{:#}\n", self.0)
     }
 
     /// The document as YAML.
     pub fn yaml(&self) -> String {
-        serde_yaml::to_string(&self.0).expect("a YAML value can be written as YAML")
-    }
-
-    fn root(&mut self) -> &mut Mapping {
-        as_mapping(&mut self.0)
+        serde_yaml::to_string(&self.0).expect("a JSON value can be written as YAML")
     }
 }
 
-/// Converts a value, such as an example.
-pub fn to_value(value: &impl serde::Serialize) -> Value {
-    serde_yaml::to_value(value).expect("the value has only keys that are strings")
-}
-
-/// The JSON body of an operation's response with this status.
-fn json_body(operation: &mut Mapping, status: u16) -> Option<&mut Mapping> {
-    let response = operation.get_mut("responses")?.get_mut(status.to_string())?;
-    response.get_mut("content")?.get_mut("application/json")?.as_mapping_mut()
-}
-
-/// The object at `key`, which is created if it does not exist.
-fn child<'v>(parent: &'v mut Mapping, key: &str) -> &'v mut Mapping {
-    as_mapping(parent.entry(key.into()).or_insert_with(|| Mapping::new().into()))
-}
-
-/// The value as an object. Anything else is replaced by an empty one.
-fn as_mapping(value: &mut Value) -> &mut Mapping {
-    if !value.is_mapping() {
-        *value = Mapping::new().into();
-    }
-    value.as_mapping_mut().expect("the value is a mapping")
+/// The schema of [`ErrorBody`].
+pub fn error_schema() -> Value {
+    let mut registry = Registry::new();
+    ErrorBody::register(&mut registry);
+    json!(registry.schemas[&ErrorBody::name().into_owned()])
 }
 
 #[cfg(test)]
 mod tests {
-    use poem_openapi::ApiResponse;
+    use poem_openapi::{ApiResponse, OpenApi, OpenApiService};
 
     use super::*;
     use crate::SerdeJson;
@@ -197,7 +122,8 @@ mod tests {
     }
 
     fn document() -> OpenApiDocument {
-        OpenApiDocument::new(&OpenApiService::new(Api, "t", "1").license(license()).contact(contact(None)))
+        let generated = OpenApiService::new(Api, "t", "1").spec();
+        OpenApiDocument::new(serde_json::from_str(&generated).expect("JSON"), "/docs")
     }
 
     fn parsed(document: &OpenApiDocument) -> serde_json::Value {
@@ -229,26 +155,6 @@ mod tests {
         let expected = serde_json::json!({"gone": {"value":
             {"error": "gone", "message": "It is gone.", "docs": "/docs#gone"}}});
         assert_eq!(document["components"]["examples"], expected);
-    }
-
-    #[test]
-    fn error_schema_has_a_default_example() {
-        let mut document = document();
-        document.set_default_error("internal_error", "Retry.", "/docs");
-        let example = &parsed(&document)["components"]["schemas"]["ErrorResponse"]["example"];
-        assert_eq!(example["docs"], "/docs#internal_error");
-    }
-
-    #[test]
-    fn scheme_is_required_by_every_operation() {
-        let mut document = document();
-        document.require_for_all("token", to_value(&serde_json::json!({"type": "http"})));
-        let document = parsed(&document);
-        for path in ["/a", "/b"] {
-            let security = &document["paths"][path]["get"]["security"];
-            assert_eq!(*security, serde_json::json!([{"token": []}]), "{path}");
-        }
-        assert_eq!(document["components"]["securitySchemes"]["token"]["type"], "http");
     }
 
     #[test]

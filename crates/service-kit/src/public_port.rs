@@ -143,6 +143,7 @@ fn own_response(
     errors: ErrorResponder,
     endpoint: impl Endpoint<Output = Response> + 'static,
 ) -> BoxEndpoint<'static> {
-    let endpoint = endpoint.with(BodyLimit::default().timeout(BODY_TIMEOUT)).with(catch_all(errors));
+    let endpoint =
+        endpoint.with(BodyLimit { timeout: BODY_TIMEOUT, ..BodyLimit::default() }).with(catch_all(errors));
     endpoint.with(RequestTelemetry::new(&kit.telemetry, name)).boxed()
 }

@@ -88,25 +88,23 @@ fn has_version(headers: &HeaderMap, etag: &HeaderValue) -> bool {
         .any(|entry| entry == "*" || entry.strip_prefix("W/").unwrap_or(entry).as_bytes() == etag.as_bytes())
 }
 
-/// Evaluates `Accept-Encoding`: `gzip` or its old name `x-gzip`, else `*`, with a quality other than 0.
+/// Evaluates `Accept-Encoding`: `gzip` or its old name `x-gzip`, else `*`, with no quality or one above 0.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let quality = |names: &[&str]| {
+    let find = |names: &[&str]| {
         entries(headers, &header::ACCEPT_ENCODING).find_map(|coding| {
-            let mut parts = coding.split(';').map(str::trim);
-            let name = parts.next()?;
-            names.iter().any(|wanted| name.eq_ignore_ascii_case(wanted)).then(|| accepted(parts))
+            let (name, parameters) = coding.split_once(';').unwrap_or((coding, ""));
+            let is_named = names.iter().any(|wanted| name.trim().eq_ignore_ascii_case(wanted));
+            is_named.then(|| parameters.split(';').all(|parameter| !is_quality_of_zero(parameter)))
         })
     };
-    quality(&["gzip", "x-gzip"]).or_else(|| quality(&["*"])).unwrap_or(false)
+    find(&["gzip", "x-gzip"]).or_else(|| find(&["*"])).unwrap_or(false)
 }
 
-/// Whether the parameters of a coding accept it: there is no quality, or it is a number above 0.
-fn accepted<'p>(mut parameters: impl Iterator<Item = &'p str>) -> bool {
-    let quality = parameters.find_map(|parameter| {
-        let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("q").then(|| value.trim())
-    });
-    quality.is_none_or(|quality| quality.parse::<f32>().is_ok_and(|quality| quality > 0.0))
+/// Whether this is a quality (`q=`) that is not a number above 0.
+fn is_quality_of_zero(parameter: &str) -> bool {
+    let Some((name, value)) = parameter.split_once('=') else { return false };
+    let above_zero = value.trim().parse::<f32>().is_ok_and(|quality| quality > 0.0);
+    name.trim().eq_ignore_ascii_case("q") && !above_zero
 }
 
 fn gzip(bytes: &[u8]) -> Bytes {

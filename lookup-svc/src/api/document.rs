@@ -1,21 +1,12 @@
-//! The OpenAPI document: the operations with their statuses, headers, schemas and examples.
+//! The operations of the API, and the OpenAPI document that describes them.
 
 use geo::{Field, Type};
-use poem::{IntoResponse, Response};
-use poem_openapi::auth::{ApiKey, Bearer};
-use poem_openapi::param::Query;
-use poem_openapi::registry::{
-    MetaHeader, MetaMediaType, MetaResponse, MetaResponses, MetaSchema, MetaSchemaRef, Registry,
-};
-use poem_openapi::types::Type as _;
-use poem_openapi::{ApiResponse, OpenApi, OpenApiService, SecurityScheme, Tags};
+use http::Method;
 use quota_client::wire::{Limits, Scope};
-use serde_json::{Value, json};
-use service_kit::ErrorBody;
-use service_kit::openapi::{self, Example, Mapping, OpenApiDocument};
+use serde_json::{Map, Value, json};
+use service_kit::openapi::{Example, OpenApiDocument, error_schema};
 
-use super::error::{ApiError, ErrorBodies};
-use super::rate_limit::Reason;
+use super::error::{ApiError, Reason};
 use crate::fields::{self, FieldSet, STATUS};
 use crate::metrics::Operation;
 use crate::public_urls::PublicUrls;
@@ -28,363 +19,286 @@ const DESCRIPTION: &str = "Returns the caller's IP address, location, network an
 The key's scope (`ip`, `geo`, `full`) decides which fields are returned. \
 Client addresses and responses are not stored or logged.";
 
-/// Name, description and value of a response header.
-type Header = (&'static str, &'static str, HeaderValue);
-
-#[derive(Clone, Copy)]
-enum HeaderValue {
-    /// A number that is always sent.
-    Integer,
-    /// One of these texts. Optional: an addition to the contract.
-    OneOf(fn() -> Vec<&'static str>),
-    /// A text such as this one. Optional, too.
-    Text(&'static str),
-}
-
-/// The header that all responses but those of preflights have.
-const REQUEST_ID: Header = (
-    "X-Request-Id",
-    "ID of this request. The log of the service has it next to an error.",
-    HeaderValue::Text("5f2c1d9e8b7a4c3d9e0f1a2b3c4d5e6f"),
-);
-
-const UNAUTHORIZED_HEADERS: [Header; 1] =
-    [("WWW-Authenticate", "How to send the key.", HeaderValue::Text("Bearer"))];
-
-const SUCCESS_HEADERS: [Header; 3] = [
-    ("X-RateLimit-Limit", "Requests allowed per day (UTC).", HeaderValue::Integer),
-    ("X-RateLimit-Remaining", "Requests left today.", HeaderValue::Integer),
-    (
-        "X-RateLimit-Reset",
-        "Time of the next reset, midnight UTC: Unix time in seconds.",
-        HeaderValue::Integer,
-    ),
-];
-
-const TOO_MANY_REQUESTS_HEADERS: [Header; 5] = [
-    ("Retry-After", "Seconds to wait before the next request.", HeaderValue::Integer),
-    ("X-RateLimit-Limit", "The limit that was exceeded.", HeaderValue::Integer),
-    ("X-RateLimit-Remaining", "Requests left within that limit.", HeaderValue::Integer),
-    ("X-RateLimit-Reset", "Time at which the limit resets: Unix time in seconds.", HeaderValue::Integer),
-    (
-        "X-RateLimit-Reason",
-        "`burst`: this request exceeded the burst limit and paused the key. `paused`: the key was paused before. `daily`: the key's daily quota is used up. `demo`: the demo's shared quota is used up.",
-        HeaderValue::OneOf(|| Reason::ALL.iter().map(|reason| reason.as_str()).collect()),
-    ),
-];
-
-const FORBIDDEN_HEADERS: [Header; 1] = [(
-    "X-Key-Reason",
-    "Why the key can't be used. `deactivated`: its owner or the operator has deactivated it. `expired`: its time is over. `origin`: it is for other web pages. `suspended`: the operator has suspended its account.",
-    HeaderValue::OneOf(|| {
-        let examples = ApiError::examples(Limits::default());
-        examples.iter().filter_map(|(_, _, error)| error.key_reason()).collect()
-    }),
-)];
-
-/// The headers of the IETF draft: name, description and example.
-const DRAFT_HEADERS: [[&str; 3]; 2] = [
-    [
-        "RateLimit",
-        "The limit that applies, with the requests left (`r`) and the seconds until it resets (`t`). Format of draft-ietf-httpapi-ratelimit-headers-11.",
-        "\"daily\";r=9876;t=3600",
-    ],
-    [
-        "RateLimit-Policy",
-        "The limit that applies, with its number of requests (`q`) and its window in seconds (`w`). Format of draft-ietf-httpapi-ratelimit-headers-11.",
-        "\"daily\";q=10000;w=86400",
-    ],
-];
-
-enum Content {
-    Empty,
-    Success,
-    Error,
-}
-
-/// The description of one status of an operation.
-struct ResponseDoc {
-    status: u16,
+/// An operation. [`Api`](super::Api) dispatches to it, and the OpenAPI document describes it.
+pub(super) struct ApiOperation {
+    pub(super) method: Method,
+    pub(super) path: &'static str,
+    pub(super) id: &'static str,
+    /// What is charged and looked up. `None` for a CORS preflight.
+    pub(super) lookup: Option<Operation>,
+    tag: &'static str,
+    summary: &'static str,
     description: &'static str,
-    content: Content,
-    headers: &'static [Header],
+    /// The statuses of the responses, with descriptions.
+    responses: &'static [(u16, &'static str)],
 }
 
-const fn error(status: u16, description: &'static str) -> ResponseDoc {
-    ResponseDoc { status, description, content: Content::Error, headers: &[] }
-}
-
-const INTERNAL_ERROR: ResponseDoc =
-    error(500, "`internal_error`: a problem on the server. Retry with backoff.");
-
-impl ResponseDoc {
-    const LOOKUP: [Self; 6] = [
-        Self {
-            status: 200,
-            description: "Details about the caller. The key's scope selects the fields; a narrower `scope` parameter selects fewer.",
-            content: Content::Success,
-            headers: &SUCCESS_HEADERS,
-        },
-        error(
-            400,
-            "`invalid_scope`: `scope` is not `ip`, `geo` or `full`. The request does not count against your quota.",
-        ),
-        Self {
-            headers: &UNAUTHORIZED_HEADERS,
-            ..error(401, "`missing_api_key`: no key was sent. `invalid_api_key`: the key does not exist.")
-        },
-        Self {
-            headers: &FORBIDDEN_HEADERS,
-            ..error(
+/// All operations.
+pub(super) static OPERATIONS: [ApiOperation; 4] = [
+    ApiOperation {
+        method: Method::GET,
+        path: "/api/v1/ip",
+        id: Operation::Lookup.as_str(),
+        lookup: Some(Operation::Lookup),
+        tag: "Lookup",
+        summary: "Look up the caller",
+        description: "Returns the caller's IP address, location, network and connection details as JSON. The key's scope\n\
+            limits the fields. Fields outside the scope are absent; fields without data are null.",
+        responses: &[
+            (
+                200,
+                "Details about the caller. The key's scope selects the fields; a narrower `scope` parameter selects fewer.",
+            ),
+            (
+                400,
+                "`invalid_scope`: `scope` is not `ip`, `geo` or `full`. The request does not count against your quota.",
+            ),
+            (401, "`missing_api_key`: no key was sent. `invalid_api_key`: the key does not exist."),
+            (
                 403,
                 "`inactive_api_key`: the key is deactivated, has expired, or may not be used by this web page.",
-            )
-        },
-        Self {
-            headers: &TOO_MANY_REQUESTS_HEADERS,
-            ..error(
+            ),
+            (
                 429,
                 "`rate_limit_exceeded`: the daily quota is used up (the body then has the field `enterprise`), or the key exceeded the burst limit and is paused until its owner resumes it.",
-            )
-        },
-        INTERNAL_ERROR,
-    ];
-
-    const DEMO: [Self; 3] = [
-        Self {
-            status: 200,
-            description: "Details about the caller: the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.",
-            content: Content::Success,
-            headers: &SUCCESS_HEADERS,
-        },
-        Self {
-            headers: &TOO_MANY_REQUESTS_HEADERS,
-            ..error(
+            ),
+            (500, INTERNAL_ERROR),
+        ],
+    },
+    ApiOperation {
+        method: Method::OPTIONS,
+        path: "/api/v1/ip",
+        id: "preflight_ip",
+        lookup: None,
+        tag: "Lookup",
+        summary: "CORS preflight",
+        description: "Needs no key. Does not count against any quota.",
+        responses: &[(204, PREFLIGHT)],
+    },
+    ApiOperation {
+        method: Method::GET,
+        path: "/api/v1/ip/demo",
+        id: Operation::Demo.as_str(),
+        lookup: Some(Operation::Demo),
+        tag: "Demo",
+        summary: "Look up the caller without a key",
+        description: "Returns the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.\n\
+            All callers without a key share one daily quota. For trying the API, not for production.",
+        responses: &[
+            (
+                200,
+                "Details about the caller: the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.",
+            ),
+            (
                 429,
                 "`rate_limit_exceeded`: the shared demo quota is used up (the body has the field `signup`).",
-            )
+            ),
+            (500, INTERNAL_ERROR),
+        ],
+    },
+    ApiOperation {
+        method: Method::OPTIONS,
+        path: "/api/v1/ip/demo",
+        id: "preflight_demo",
+        lookup: None,
+        tag: "Demo",
+        summary: "CORS preflight of the demo",
+        description: "Does not count against any quota.",
+        responses: &[(204, PREFLIGHT)],
+    },
+];
+
+const INTERNAL_ERROR: &str = "`internal_error`: a problem on the server. Retry with backoff.";
+const PREFLIGHT: &str = "Cross-origin `GET` is allowed.";
+
+/// The OpenAPI document. `server` is the URL of the API in it. `limits` are stated if they are known. `ietf`: whether the
+/// service also sends the headers of the IETF draft.
+pub fn document(server: &str, urls: &PublicUrls, limits: Option<Limits>, ietf: bool) -> OpenApiDocument {
+    let mut paths = json!({});
+    for operation in &OPERATIONS {
+        let method = operation.method.as_str().to_lowercase();
+        paths[operation.path][method] = operation.describe(ietf);
+    }
+    let document = json!({
+        "openapi": "3.0.0",
+        "info": {
+            "title": "IP Lookup API",
+            "description": format!("{DESCRIPTION}\n\n{}", limit_text(limits)),
+            "version": VERSION,
         },
-        INTERNAL_ERROR,
-    ];
-
-    const PREFLIGHT: [Self; 1] = [Self {
-        status: 204,
-        description: "Cross-origin `GET` is allowed.",
-        content: Content::Empty,
-        headers: &[],
-    }];
-}
-
-/// The responses of an operation, as poem-openapi needs them.
-fn responses(docs: &[ResponseDoc]) -> MetaResponses {
-    let response = |doc: &ResponseDoc| MetaResponse {
-        description: doc.description,
-        status: Some(doc.status),
-        status_range: None,
-        content: match doc.content {
-            Content::Empty => vec![],
-            Content::Success => vec![media_type(SUCCESS_SCHEMA)],
-            Content::Error => vec![media_type(&ErrorBody::name())],
+        "servers": [{ "url": server }],
+        "tags": [
+            { "name": "Demo", "description": "Lookups without a key, to try the API." },
+            { "name": "Lookup", "description": "Lookups with an API key." },
+        ],
+        "paths": paths,
+        "components": {
+            "schemas": { "ErrorResponse": error_schema(), "IpResponse": success_schema() },
+            "securitySchemes": {
+                "bearer": {
+                    "type": "http",
+                    "description": "API key in the `Authorization` header.",
+                    "scheme": "bearer",
+                },
+                "key": {
+                    "type": "apiKey",
+                    "description": "API key in the query string, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.",
+                    "name": "key",
+                    "in": "query",
+                },
+            },
         },
-        headers: doc
-            .headers
-            .iter()
-            .chain(Some(&REQUEST_ID).filter(|_| !matches!(doc.content, Content::Empty)))
-            .map(header)
-            .collect(),
-    };
-    MetaResponses { responses: docs.iter().map(response).collect() }
+    });
+    let mut document = OpenApiDocument::new(document, &urls.docs);
+    document.add_examples(examples(urls, limits));
+    document
 }
 
-const SUCCESS_SCHEMA: &str = "IpResponse";
-
-fn media_type(schema: &str) -> MetaMediaType {
-    MetaMediaType { content_type: "application/json", schema: MetaSchemaRef::Reference(schema.to_owned()) }
-}
-
-fn header((name, description, value): &Header) -> MetaHeader {
-    let (required, schema) = match value {
-        HeaderValue::Integer => (true, MetaSchema::new_with_format("integer", "int64")),
-        HeaderValue::OneOf(texts) => {
-            let enum_items = texts().into_iter().map(Value::from).collect();
-            (false, MetaSchema { enum_items, ..MetaSchema::new("string") })
+impl ApiOperation {
+    fn describe(&self, ietf: bool) -> Value {
+        let needs_key = self.lookup == Some(Operation::Lookup);
+        let mut operation =
+            json!({ "tags": [self.tag], "summary": self.summary, "description": self.description });
+        if needs_key {
+            operation["parameters"] = parameters();
         }
-        HeaderValue::Text(example) => {
-            (false, MetaSchema { example: Some((*example).into()), ..MetaSchema::new("string") })
+        for (status, description) in self.responses {
+            operation["responses"][status.to_string()] = response(*status, description, ietf);
         }
-    };
-    MetaHeader {
-        name: (*name).to_owned(),
-        description: Some((*description).to_owned()),
-        required,
-        deprecated: false,
-        schema: MetaSchemaRef::Inline(Box::new(schema)),
+        if needs_key {
+            operation["security"] = json!([{ "bearer": [] }, { "key": [] }]);
+        }
+        operation["operationId"] = self.id.into();
+        operation
     }
 }
 
-fn success() -> MetaSchema {
-    MetaSchema {
-        description: Some(
-            "Details about the caller. Fields without data are null; fields outside the scope are absent. `status` is always present.",
+fn parameters() -> Value {
+    let scopes: Vec<_> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
+    let parameter = |name: &str, schema: Value, description: &str| {
+        json!({
+            "name": name,
+            "schema": schema,
+            "in": "query",
+            "description": description,
+            "required": false,
+            "deprecated": false,
+            "explode": true,
+            // An empty value counts as absent.
+            "allowEmptyValue": true,
+        })
+    };
+    json!([
+        parameter(
+            "key",
+            json!({ "type": "string" }),
+            "API key, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.",
         ),
-        required: vec![STATUS],
-        properties: fields::all().map(|field| (field.name, property(field))).collect(),
-        ..MetaSchema::new("object")
-    }
+        parameter(
+            "scope",
+            json!({ "type": "string", "enum": scopes }),
+            "Narrows the key's scope for this request. A scope broader than the key's is ignored.",
+        ),
+    ])
 }
 
-fn property(field: &Field) -> MetaSchemaRef {
-    let is_status = field.name == STATUS;
-    MetaSchemaRef::Inline(Box::new(MetaSchema {
-        format: format(field.ty),
-        description: Some(field.description),
-        nullable: !is_status,
-        enum_items: if is_status { vec!["success".into()] } else { vec![] },
-        example: serde_json::from_str(field.example).ok().filter(|example: &Value| !example.is_null()),
-        ..MetaSchema::new(field.ty.as_str())
-    }))
-}
-
-fn format(ty: Type) -> Option<&'static str> {
-    match ty {
-        Type::Integer => Some("int64"),
-        Type::Number => Some("double"),
-        Type::String | Type::Boolean => None,
-    }
-}
-
-/// Describes the operations. Only for the document: [`Api`](super::Api) handles the requests.
-struct Operations;
-
-#[derive(Tags)]
-enum Group {
-    /// Lookups with an API key.
-    Lookup,
-    /// Lookups without a key, to try the API.
-    Demo,
-}
-
-/// API key in the `Authorization` header.
-#[derive(SecurityScheme)]
-#[oai(ty = "bearer", rename = "bearer")]
-struct BearerKey(#[expect(dead_code, reason = "only described")] Bearer);
-
-/// API key in the query string, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.
-#[derive(SecurityScheme)]
-#[oai(ty = "api_key", rename = "key", key_in = "query", key_name = "key")]
-struct QueryKey(#[expect(dead_code, reason = "only described")] ApiKey);
-
-#[derive(SecurityScheme)]
-#[expect(dead_code, reason = "only described")]
-enum Key {
-    Bearer(BearerKey),
-    Query(QueryKey),
-}
-
-#[OpenApi]
-impl Operations {
-    /// Look up the caller
-    ///
-    /// Returns the caller's IP address, location, network and connection details as JSON. The key's scope
-    /// limits the fields. Fields outside the scope are absent; fields without data are null.
-    #[oai(path = "/api/v1/ip", method = "get", operation_id = "get_ip", tag = "Group::Lookup")]
-    async fn get_ip(
-        &self,
-        _authorization: Key,
-        /// API key, if you can't set headers. A Bearer token in the `Authorization` header takes precedence.
-        #[oai(name = "key")]
-        _key: Query<Option<String>>,
-        /// Narrows the key's scope for this request. A scope broader than the key's is ignored.
-        #[oai(name = "scope")]
-        _scope: Query<Option<String>>,
-    ) -> LookupResponse {
-        LookupResponse
-    }
-
-    /// CORS preflight
-    ///
-    /// Needs no key. Does not count against any quota.
-    #[oai(path = "/api/v1/ip", method = "options", operation_id = "preflight_ip", tag = "Group::Lookup")]
-    async fn preflight_ip(&self) -> PreflightResponse {
-        PreflightResponse
-    }
-
-    /// Look up the caller without a key
-    ///
-    /// Returns the fields of the scope `geo`, plus `http_protocol`, `tls_version`, `rtt` and `colo`.
-    /// All callers without a key share one daily quota. For trying the API, not for production.
-    #[oai(path = "/api/v1/ip/demo", method = "get", operation_id = "get_demo", tag = "Group::Demo")]
-    async fn get_demo(&self) -> DemoResponse {
-        DemoResponse
-    }
-
-    /// CORS preflight of the demo
-    ///
-    /// Does not count against any quota.
-    #[oai(path = "/api/v1/ip/demo", method = "options", operation_id = "preflight_demo", tag = "Group::Demo")]
-    async fn preflight_demo(&self) -> PreflightResponse {
-        PreflightResponse
-    }
-}
-
-macro_rules! described_response {
-    ($name:ident, $docs:expr) => {
-        struct $name;
-
-        impl IntoResponse for $name {
-            fn into_response(self) -> Response {
-                Response::default()
-            }
-        }
-
-        impl ApiResponse for $name {
-            fn meta() -> MetaResponses {
-                responses(&$docs)
-            }
-
-            fn register(registry: &mut Registry) {
-                registry.create_schema::<FieldSet, _>(SUCCESS_SCHEMA.to_owned(), |_| success());
-                ErrorBody::register(registry);
-            }
-        }
+fn response(status: u16, description: &str, ietf: bool) -> Value {
+    let schema = match status {
+        204 => return json!({ "description": description }),
+        200 => "#/components/schemas/IpResponse",
+        _ => "#/components/schemas/ErrorResponse",
     };
+    json!({
+        "description": description,
+        "content": { "application/json": { "schema": { "$ref": schema } } },
+        "headers": headers(status, ietf),
+    })
 }
 
-described_response!(LookupResponse, ResponseDoc::LOOKUP);
-described_response!(DemoResponse, ResponseDoc::DEMO);
-described_response!(PreflightResponse, ResponseDoc::PREFLIGHT);
-
-/// The OpenAPI document of the API.
-pub struct Document(OpenApiDocument);
-
-impl Document {
-    /// `server` is the URL of the API in the document. `limits` are stated if they are known. `ietf`: whether the service
-    /// also sends the headers of the IETF draft.
-    pub fn new(server: &str, urls: &PublicUrls, limits: Option<Limits>, ietf: bool) -> Self {
-        let service = OpenApiService::new(Operations, "IP Lookup API", VERSION)
-            .description(format!("{DESCRIPTION}\n\n{}", limit_text(limits)))
-            .contact(openapi::contact(Some(&urls.docs)))
-            .license(openapi::license())
-            .server(server);
-        let mut document = OpenApiDocument::new(&service);
-        document.for_each_operation(|_, operation| {
-            describe_parameters(operation);
-            if ietf {
-                add_draft_headers(operation);
-            }
-        });
-        document.add_examples(examples(urls, limits));
-        Self(document)
+/// The headers of responses with this status. Only those with numbers are always sent; the others are additions to the
+/// contract.
+fn headers(status: u16, ietf: bool) -> Value {
+    let number = |description: &str| {
+        let schema = json!({ "type": "integer", "format": "int64" });
+        json!({ "description": description, "required": true, "deprecated": false, "schema": schema })
+    };
+    let text = |description: &str, example: &str| {
+        let schema = json!({ "type": "string", "example": example });
+        json!({ "description": description, "deprecated": false, "schema": schema })
+    };
+    let one_of = |description: &str, texts: Vec<&str>| {
+        let schema = json!({ "type": "string", "enum": texts });
+        json!({ "description": description, "deprecated": false, "schema": schema })
+    };
+    let mut headers = match status {
+        200 => json!({
+            "X-RateLimit-Limit": number("Requests allowed per day (UTC)."),
+            "X-RateLimit-Remaining": number("Requests left today."),
+            "X-RateLimit-Reset": number("Time of the next reset, midnight UTC: Unix time in seconds."),
+        }),
+        401 => json!({ "WWW-Authenticate": text("How to send the key.", "Bearer") }),
+        403 => json!({
+            "X-Key-Reason": one_of(
+                "Why the key can't be used. `deactivated`: its owner or the operator has deactivated it. `expired`: its time is over. `origin`: it is for other web pages. `suspended`: the operator has suspended its account.",
+                ApiError::examples(Limits::default()).iter().filter_map(|(_, _, error)| error.key_reason()).collect(),
+            ),
+        }),
+        429 => json!({
+            "Retry-After": number("Seconds to wait before the next request."),
+            "X-RateLimit-Limit": number("The limit that was exceeded."),
+            "X-RateLimit-Remaining": number("Requests left within that limit."),
+            "X-RateLimit-Reset": number("Time at which the limit resets: Unix time in seconds."),
+            "X-RateLimit-Reason": one_of(
+                "`burst`: this request exceeded the burst limit and paused the key. `paused`: the key was paused before. `daily`: the key's daily quota is used up. `demo`: the demo's shared quota is used up.",
+                Reason::ALL.iter().map(|reason| reason.as_str()).collect(),
+            ),
+        }),
+        _ => json!({}),
+    };
+    headers["X-Request-Id"] = text(
+        "ID of this request. The log of the service has it next to an error.",
+        "5f2c1d9e8b7a4c3d9e0f1a2b3c4d5e6f",
+    );
+    if ietf && matches!(status, 200 | 429) {
+        headers["RateLimit"] = text(
+            "The limit that applies, with the requests left (`r`) and the seconds until it resets (`t`). Format of draft-ietf-httpapi-ratelimit-headers-11.",
+            "\"daily\";r=9876;t=3600",
+        );
+        headers["RateLimit-Policy"] = text(
+            "The limit that applies, with its number of requests (`q`) and its window in seconds (`w`). Format of draft-ietf-httpapi-ratelimit-headers-11.",
+            "\"daily\";q=10000;w=86400",
+        );
     }
+    headers
+}
 
-    /// The document as JSON. The text is deterministic, so that a test can compare it with the committed file.
-    pub fn json(&self) -> String {
-        self.0.json()
-    }
+fn success_schema() -> Value {
+    let properties: Map<_, _> = fields::all().map(|field| (field.name.to_owned(), property(field))).collect();
+    json!({
+        "type": "object",
+        "description": "Details about the caller. Fields without data are null; fields outside the scope are absent. `status` is always present.",
+        "required": [STATUS],
+        "properties": properties,
+    })
+}
 
-    pub fn yaml(&self) -> String {
-        self.0.yaml()
+fn property(field: &Field) -> Value {
+    let mut property = json!({ "type": field.ty.as_str() });
+    match field.ty {
+        Type::Integer => property["format"] = "int64".into(),
+        Type::Number => property["format"] = "double".into(),
+        Type::String | Type::Boolean => {}
     }
+    property["description"] = field.description.into();
+    match field.name {
+        STATUS => property["enum"] = json!(["success"]),
+        _ => property["nullable"] = true.into(),
+    }
+    let example = serde_json::from_str(field.example).unwrap_or(Value::Null);
+    if !example.is_null() {
+        property["example"] = example;
+    }
+    property
 }
 
 fn limit_text(limits: Option<Limits>) -> String {
@@ -400,48 +314,14 @@ fn limit_text(limits: Option<Limits>) -> String {
     )
 }
 
-/// Adds what poem-openapi can't describe: an empty query parameter counts as absent, and `scope` is one of three values.
-fn describe_parameters(operation: &mut Mapping) {
-    let parameters = operation.get_mut("parameters").and_then(openapi::Value::as_sequence_mut);
-    for parameter in parameters.into_iter().flatten().filter_map(openapi::Value::as_mapping_mut) {
-        parameter.insert("allowEmptyValue".into(), true.into());
-        let is_scope = parameter.get("name").and_then(openapi::Value::as_str) == Some("scope");
-        let schema = parameter.get_mut("schema").and_then(openapi::Value::as_mapping_mut);
-        if let Some(schema) = schema.filter(|_| is_scope) {
-            let names: Vec<_> = Scope::ALL.iter().map(|scope| scope.as_str()).collect();
-            schema.insert("enum".into(), names.into());
-        }
-    }
-}
-
-/// Adds the headers of the draft to the responses that have headers about limits. They are an addition that clients must
-/// not rely on.
-fn add_draft_headers(operation: &mut Mapping) {
-    let responses = operation.get_mut("responses").and_then(openapi::Value::as_mapping_mut);
-    let headers = responses.into_iter().flat_map(Mapping::values_mut).filter_map(|response| {
-        let headers = response.get_mut("headers").and_then(openapi::Value::as_mapping_mut);
-        headers.filter(|headers| headers.contains_key("X-RateLimit-Limit"))
-    });
-    for headers in headers {
-        headers.extend(DRAFT_HEADERS.map(|[name, description, example]| {
-            let header = json!({
-                "description": description,
-                "required": false,
-                "schema": {"type": "string", "example": example},
-            });
-            (name.into(), openapi::to_value(&header))
-        }));
-    }
-}
-
 /// Bodies that the API really responds with.
 fn examples(urls: &PublicUrls, limits: Option<Limits>) -> Vec<Example<'static>> {
     let example = |name, operation, status, body: &[u8]| Example {
         name,
         status,
         operations: match operation {
-            Operation::Lookup => &["get_ip"],
-            Operation::Demo => &["get_demo"],
+            Operation::Lookup => const { &[Operation::Lookup.as_str()] },
+            Operation::Demo => const { &[Operation::Demo.as_str()] },
         },
         value: serde_json::from_slice(body).expect("the bodies of the API are valid JSON"),
     };
@@ -453,10 +333,9 @@ fn examples(urls: &PublicUrls, limits: Option<Limits>) -> Vec<Example<'static>> 
     ];
     let successes =
         successes.map(|(name, operation, fields)| example(name, operation, 200, fields.example().as_bytes()));
-    let bodies = ErrorBodies::new(urls);
     let errors =
         ApiError::examples(limits.unwrap_or_default()).into_iter().map(|(name, operation, error)| {
-            let (status, body) = bodies.status_and_body(operation, &error);
+            let (status, body) = error.status_and_body(operation, urls);
             example(name, operation, status.as_u16(), &body)
         });
     successes.into_iter().chain(errors).collect()

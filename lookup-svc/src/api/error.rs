@@ -1,14 +1,46 @@
 //! The errors of the API, with their statuses, codes and messages.
 
-use bytes::Bytes;
+use base::names;
 use http::StatusCode;
 use quota_client::ChargeError;
 use quota_client::wire::{Exceeded, Limits, Outcome, Verdict, rfc3339};
 use service_kit::ErrorBody;
 
-use super::rate_limit::Reason;
 use crate::metrics::{Operation, RequestOutcome};
 use crate::public_urls::PublicUrls;
+
+/// Why a request gets 429: the value of `X-RateLimit-Reason`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// This request exceeded the burst limit and paused the key.
+    Burst,
+    /// The key was paused before this request.
+    Paused,
+    /// The key's daily quota is used up.
+    Daily,
+    /// The demo's daily quota is used up.
+    Demo,
+}
+
+names!(Reason: Burst => "burst", Paused => "paused", Daily => "daily", Demo => "demo");
+
+impl Reason {
+    /// The reason if the daily quota is used up.
+    pub(super) const fn daily(operation: Operation) -> Self {
+        match operation {
+            Operation::Lookup => Self::Daily,
+            Operation::Demo => Self::Demo,
+        }
+    }
+
+    /// The limit as the draft describes it: its name, and the length of its window in seconds.
+    pub(super) const fn policy(self) -> (&'static str, u64) {
+        match self {
+            Self::Burst | Self::Paused => ("burst", 60),
+            Self::Daily | Self::Demo => (self.as_str(), 86_400),
+        }
+    }
+}
 
 /// Why a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,63 +122,34 @@ impl ApiError {
             _ => None,
         }
     }
-}
 
-/// The statuses and bodies of errors. Those without numbers are serialized once.
-#[derive(Clone, Debug)]
-pub(super) struct ErrorBodies {
-    urls: PublicUrls,
-    prepared: Vec<(ApiError, (StatusCode, Bytes))>,
-}
-
-impl ErrorBodies {
-    pub(super) fn new(urls: &PublicUrls) -> Self {
-        let without_numbers = [
-            ApiError::MissingKey,
-            ApiError::InvalidScope,
-            ApiError::MalformedKey,
-            ApiError::Denied(Verdict::UnknownKey),
-            ApiError::Denied(Verdict::Inactive),
-            ApiError::Denied(Verdict::WrongOrigin),
-            ApiError::NO_VERDICT,
-        ];
-        let mut bodies = Self { urls: urls.clone(), prepared: Vec::new() };
-        bodies.prepared =
-            without_numbers.map(|error| (error, bodies.build(Operation::Lookup, &error))).into();
-        bodies
-    }
-
-    pub(super) fn status_and_body(&self, operation: Operation, error: &ApiError) -> (StatusCode, Bytes) {
-        let prepared = self.prepared.iter().find(|(prepared, _)| prepared == error);
-        prepared.map_or_else(|| self.build(operation, error), |(_, response)| response.clone())
-    }
-
-    fn build(&self, operation: Operation, error: &ApiError) -> (StatusCode, Bytes) {
-        let PublicUrls { dashboard, enterprise, signup, docs, .. } = &self.urls;
+    /// The status and body of the response.
+    pub(super) fn status_and_body(&self, operation: Operation, urls: &PublicUrls) -> (StatusCode, Vec<u8>) {
+        let PublicUrls { dashboard, enterprise, signup, docs, .. } = urls;
         let inactive = |message| (StatusCode::FORBIDDEN, "inactive_api_key", message);
-        let (status, code, message) = match error {
-            ApiError::MissingKey => (StatusCode::UNAUTHORIZED, "missing_api_key", MISSING_KEY.to_owned()),
-            ApiError::InvalidScope => (StatusCode::BAD_REQUEST, "invalid_scope", INVALID_SCOPE.to_owned()),
-            ApiError::MalformedKey | ApiError::Denied(Verdict::UnknownKey) => {
+        let (status, code, message) = match self {
+            Self::MissingKey => (StatusCode::UNAUTHORIZED, "missing_api_key", MISSING_KEY.to_owned()),
+            Self::InvalidScope => (StatusCode::BAD_REQUEST, "invalid_scope", INVALID_SCOPE.to_owned()),
+            Self::MalformedKey | Self::Denied(Verdict::UnknownKey) => {
                 let message = format!(
                     "This API key does not exist. Check that you copied all of it, or create a key at {dashboard}."
                 );
                 (StatusCode::UNAUTHORIZED, "invalid_api_key", message)
             }
-            ApiError::Denied(Verdict::Inactive) => {
+            Self::Denied(Verdict::Inactive) => {
                 inactive(format!("This API key is deactivated. Its owner can reactivate it at {dashboard}."))
             }
-            ApiError::Denied(Verdict::Expired { at }) => inactive(format!(
+            Self::Denied(Verdict::Expired { at }) => inactive(format!(
                 "This API key expired at {}. Its owner can replace it at {dashboard}.",
                 rfc3339(*at)
             )),
-            ApiError::Denied(Verdict::Suspended) => inactive(format!(
+            Self::Denied(Verdict::Suspended) => inactive(format!(
                 "The account of this API key is suspended. Its owner sees the reason at {dashboard}."
             )),
-            ApiError::Denied(Verdict::WrongOrigin) => inactive(format!(
+            Self::Denied(Verdict::WrongOrigin) => inactive(format!(
                 "This API key is for certain web pages only, and this request does not come from one of them. Its owner can change the allowed origins at {dashboard}."
             )),
-            ApiError::Denied(
+            Self::Denied(
                 Verdict::Paused(Exceeded { limit, .. }) | Verdict::BurstExceeded(Exceeded { limit, .. }),
             ) => {
                 let message = format!(
@@ -154,7 +157,7 @@ impl ErrorBodies {
                 );
                 (StatusCode::TOO_MANY_REQUESTS, RATE_LIMIT, message)
             }
-            ApiError::Denied(Verdict::DailyExceeded(Exceeded { limit, .. })) => {
+            Self::Denied(Verdict::DailyExceeded(Exceeded { limit, .. })) => {
                 let message = match operation {
                     Operation::Lookup => format!(
                         "This API key has used its daily quota of {limit} requests. The quota resets at midnight UTC. For a higher limit, see {enterprise}."
@@ -165,23 +168,20 @@ impl ErrorBodies {
                 };
                 (StatusCode::TOO_MANY_REQUESTS, RATE_LIMIT, message)
             }
-            ApiError::Denied(Verdict::Allowed { .. } | Verdict::Unavailable) | ApiError::NoVerdict(_) => {
+            Self::Denied(Verdict::Allowed { .. } | Verdict::Unavailable) | Self::NoVerdict(_) => {
                 (StatusCode::INTERNAL_SERVER_ERROR, "internal_error", INTERNAL.to_owned())
             }
         };
         let mut body = ErrorBody::new(code, message, docs);
-        match (error, operation) {
-            (ApiError::Denied(Verdict::DailyExceeded(_)), Operation::Lookup) => {
-                body.enterprise = Some(enterprise.clone())
+        if let Self::Denied(Verdict::DailyExceeded(_)) = self {
+            match operation {
+                Operation::Lookup => body.enterprise = Some(enterprise.clone()),
+                Operation::Demo => body.signup = Some(signup.clone()),
             }
-            (ApiError::Denied(Verdict::DailyExceeded(_)), Operation::Demo) => {
-                body.signup = Some(signup.clone())
-            }
-            _ => {}
         }
         let mut json = serde_json::to_vec(&body).expect("serializing an ErrorBody can't fail");
         json.push(b'\n');
-        (status, json.into())
+        (status, json)
     }
 }
 

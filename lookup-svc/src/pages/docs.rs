@@ -5,8 +5,7 @@ use poem::{Request, Response};
 use quota_client::wire::{Limits, Scope};
 use service_kit::{THEME, csp_hash, escape, icon_url};
 
-use super::template::Template;
-use super::{LivePage, html, top};
+use super::{fill, html, live, policy, top};
 use crate::fields::{FieldGroup, FieldSet, GROUPS};
 use crate::lookup::unix_now;
 use crate::public_urls::PublicUrls;
@@ -16,82 +15,58 @@ const TEMPLATE: &str = include_str!("docs.html");
 const STYLE: &str = include_str!("docs.css");
 const SCRIPT: &str = include_str!("docs.js");
 
-/// The documentation page, rendered again when the geo data changes or is a day older, and when the limits change.
-pub(super) struct Docs {
-    /// The page without what it says about the geo data and the limits.
-    template: Template,
-    policy: String,
+/// Responds with the documentation page, which is rendered again when the geo data changes or is a day older, and when the
+/// limits change.
+pub(super) fn page(
+    urls: PublicUrls,
     geo: Geo,
     quota: QuotaStatus,
-    page: LivePage<(String, Option<Limits>)>,
-}
-
-impl Docs {
-    pub(super) fn new(urls: &PublicUrls, geo: Geo, quota: QuotaStatus, ietf: bool) -> Self {
-        let policy = format!(
-            "default-src 'none'; style-src {}; script-src {}; img-src data:; base-uri 'none'; form-action 'none'; \
-             frame-ancestors 'none'",
-            csp_hash(&[THEME, STYLE].concat()),
-            csp_hash(SCRIPT),
-        );
-        let template = Template::new(TEMPLATE).fill(|slot| static_slot(slot, urls, ietf));
-        Self { template, policy, geo, quota, page: LivePage::default() }
-    }
-
-    pub(super) fn respond(&self, request: &Request) -> Response {
-        let content = (about_data(&self.geo), self.quota.limits());
-        self.page.respond(request, content, |(about_data, limits)| {
-            let text = self.template.render(|slot| match slot {
-                "about_data" => about_data.clone(),
-                limit => limit_text(limit, *limits),
-            });
-            html(text, &self.policy)
-        })
-    }
-}
-
-/// Values of the slots that never change.
-fn static_slot(slot: &str, urls: &PublicUrls, ietf: bool) -> Option<String> {
-    Some(match slot {
-        "style" => [THEME, STYLE].concat(),
-        "icon_url" => icon_url(),
-        "top" => top(urls, "Docs"),
-        "script" => SCRIPT.to_owned(),
-        "fields" => GROUPS.iter().map(rows).collect(),
-        "draft_headers" => if ietf { DRAFT_HEADERS } else { "" }.to_owned(),
-        "example" => escape(&FieldSet::Scope(Scope::Full).example()),
-        "lists_date" => asn::built_in_date().to_owned(),
-        "base" => escape(&urls.base),
-        "docs" => escape(&urls.docs),
-        "dashboard" => escape(&urls.dashboard),
-        "signup" => escape(&urls.signup),
-        _ => return None,
+    ietf: bool,
+) -> impl Fn(&Request) -> Response + Send + Sync {
+    let style = [THEME, STYLE].concat();
+    let policy = policy(&style, &format!("script-src {}; img-src data:", csp_hash(SCRIPT)));
+    let content = move || (about_data(&geo), quota.limits());
+    live(content, move |(about_data, limits)| {
+        let text = fill(TEMPLATE, |slot| match slot {
+            "style" => style.clone(),
+            "icon_url" => icon_url(),
+            "top" => top(&urls, "Docs"),
+            "script" => SCRIPT.to_owned(),
+            "fields" => GROUPS.iter().map(rows).collect(),
+            "draft_headers" => if ietf { DRAFT_HEADERS } else { "" }.to_owned(),
+            "example" => escape(&FieldSet::Scope(Scope::Full).example()),
+            "lists_date" => asn::built_in_date().to_owned(),
+            "base" => escape(&urls.base),
+            "docs" => escape(&urls.docs),
+            "dashboard" => escape(&urls.dashboard),
+            "signup" => escape(&urls.signup),
+            "about_data" => about_data.clone(),
+            limit => limit_text(limit, *limits),
+        });
+        html(text, &policy)
     })
 }
 
 /// States a limit or, if it is unknown, where to find it.
 fn limit_text(slot: &str, limits: Option<Limits>) -> String {
+    let header = "see <code>X-RateLimit-Limit</code>";
     match (slot, limits) {
-        ("daily_limit", Some(Limits { daily, .. })) => {
-            let daily = grouped(daily);
-            format!("{daily} requests per day per key, unless the operator has set another limit for the key")
+        ("daily_limit", Some(limits)) => format!(
+            "{} requests per day per key, unless the operator has set another limit for the key",
+            grouped(limits.daily)
+        ),
+        ("burst_limit", Some(limits)) => {
+            format!("{} requests within 60 seconds per key", grouped(limits.burst))
         }
-        ("burst_limit", Some(Limits { burst, .. })) => {
-            format!("{} requests within 60 seconds per key", grouped(burst))
+        ("demo_limit", Some(limits)) => {
+            format!("{} requests per day, shared by all callers", grouped(limits.demo))
         }
-        ("demo_limit", Some(Limits { demo, .. })) => {
-            format!("{} requests per day, shared by all callers", grouped(demo))
+        ("burst_within", Some(limits)) => {
+            format!("more than {} requests within 60 seconds", grouped(limits.burst))
         }
-        ("burst_within", Some(Limits { burst, .. })) => {
-            format!("more than {} requests within 60 seconds", grouped(burst))
-        }
-        ("daily_limit", None) => "per day and key: see <code>X-RateLimit-Limit</code>".to_owned(),
-        ("burst_limit", None) => {
-            "within 60 seconds, per key: see <code>X-RateLimit-Limit</code> of the 429 response".to_owned()
-        }
-        ("demo_limit", None) => {
-            "per day, shared by all callers: see <code>X-RateLimit-Limit</code>".to_owned()
-        }
+        ("daily_limit", None) => format!("per day and key: {header}"),
+        ("burst_limit", None) => format!("within 60 seconds, per key: {header} of the 429 response"),
+        ("demo_limit", None) => format!("per day, shared by all callers: {header}"),
         ("burst_within", None) => "too many requests within 60 seconds".to_owned(),
         _ => String::new(),
     }

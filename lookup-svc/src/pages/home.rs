@@ -3,6 +3,8 @@
 
 mod facts;
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -14,11 +16,9 @@ use quota_client::wire::Scope;
 use serde_json::{Map, Value};
 use service_kit::{ErrorBody, THEME, csp_hash, error, escape, icon_url};
 
-use super::template::Template;
-use super::{SECURITY_HEADERS, accepts_html, top};
-use crate::caller::Caller;
+use super::{accepts_html, fill, policy, top};
 use crate::fields::FieldSet;
-use crate::lookup::{Backends, unix_now};
+use crate::lookup::{Backends, Caller, unix_now};
 use crate::public_urls::PublicUrls;
 
 use facts::Facts;
@@ -55,7 +55,8 @@ type Fields = Map<String, Value>;
 pub(super) struct Home {
     backends: Arc<Backends>,
     urls: PublicUrls,
-    template: Template,
+    /// Values of the slots that are the same for all visitors.
+    fixed: HashMap<&'static str, String>,
     headers: HeaderMap,
     /// The origins whose pages may read this one: our own, under each host name. The first is that of the base URL.
     origins: Vec<HeaderValue>,
@@ -66,17 +67,24 @@ pub(super) struct Home {
 impl Home {
     pub(super) fn new(backends: Arc<Backends>, urls: &PublicUrls) -> Self {
         let origins = urls.origins();
-        let policy = format!(
-            "default-src 'none'; style-src {}; script-src {}; img-src 'self' data:; connect-src 'self' {}; \
-             base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-            csp_hash(&[THEME, STYLE].concat()),
+        let style = [THEME, STYLE].concat();
+        let more = format!(
+            "script-src {}; img-src 'self' data:; connect-src 'self' {}",
             csp_hash(SCRIPT),
-            origins.join(" "),
+            origins.join(" ")
         );
         Self {
             backends,
-            template: Template::new(TEMPLATE).fill(|slot| static_slot(slot, urls)),
-            headers: headers(&policy),
+            headers: headers(&policy(&style, &more)),
+            fixed: HashMap::from([
+                ("style", style),
+                ("script", SCRIPT.to_owned()),
+                ("icon_url", icon_url()),
+                ("top", top(urls, "Home")),
+                ("demo", escape(&urls.path_to("/api/v1/ip/demo"))),
+                ("base", escape(&urls.base)),
+                ("signup", escape(&urls.signup)),
+            ]),
             origins: origins.iter().filter_map(|origin| origin.parse().ok()).collect(),
             hosts: urls.hosts(),
             urls: urls.clone(),
@@ -130,20 +138,22 @@ impl Home {
         let json = self.backends.render(FieldSet::Scope(Scope::Full), client);
         let fields: Fields = serde_json::from_slice(&json).unwrap_or_default();
         let facts = Facts::new(&fields, client, &self.backends.geo.databases(), unix_now());
-        let path = self.urls.base_path();
-        let path = path.trim_end_matches('/');
-        self.template.render(|slot| match slot {
-            "heading" if view == View::Example => "An example address".to_owned(),
-            "heading" => "Your IP address".to_owned(),
-            "layout" if facts.has_location() => String::new(),
-            "layout" => "local".to_owned(),
-            "addresses" if view == View::Example => example_address(path),
-            "addresses" => self.addresses(client.ip),
-            "location" => facts.location(client.ip, &format!("{path}{MAP_PATH}"), &format!("{path}/example")),
-            "network" => facts.network(client.ip),
-            "connection" => facts.connection(),
-            "attributions" => self.attributions(),
-            _ => String::new(),
+        let path_to = |path| self.urls.path_to(path);
+        fill(TEMPLATE, |slot| {
+            let text = match slot {
+                "heading" if view == View::Example => "An example address".to_owned(),
+                "heading" => "Your IP address".to_owned(),
+                "layout" if facts.has_location() => String::new(),
+                "layout" => "local".to_owned(),
+                "addresses" if view == View::Example => example_address(&path_to("/")),
+                "addresses" => self.addresses(client.ip),
+                "location" => facts.location(client.ip, &path_to(MAP_PATH), &path_to("/example")),
+                "network" => facts.network(client.ip),
+                "connection" => facts.connection(),
+                "attributions" => self.attributions(),
+                fixed => return self.fixed.get(fixed).map_or("", String::as_str).into(),
+            };
+            Cow::from(text)
         })
     }
 
@@ -175,37 +185,24 @@ impl Home {
     }
 }
 
-/// The address of [`View::Example`], and the way back. `path` is that of the base URL.
-fn example_address(path: &str) -> String {
+/// The address of [`View::Example`], and the way back.
+fn example_address(home: &str) -> String {
     format!(
-        "<div><dt>IPv4 address</dt><dd><code>{EXAMPLE}</code><a href=\"{}/\">Show my own address</a></dd></div>",
-        escape(path)
+        "<div><dt>IPv4 address</dt><dd><code>{EXAMPLE}</code><a href=\"{}\">Show my own address</a></dd></div>",
+        escape(home)
     )
-}
-
-/// Values of the slots that are the same for all visitors.
-fn static_slot(slot: &str, urls: &PublicUrls) -> Option<String> {
-    let below_base = |path: &str| escape(&format!("{}{path}", urls.base_path().trim_end_matches('/')));
-    Some(match slot {
-        "style" => [THEME, STYLE].concat(),
-        "script" => SCRIPT.to_owned(),
-        "icon_url" => icon_url(),
-        "top" => top(urls, "Home"),
-        "demo" => below_base("/api/v1/ip/demo"),
-        "base" => escape(&urls.base),
-        "signup" => escape(&urls.signup),
-        _ => return None,
-    })
 }
 
 fn headers(policy: &str) -> HeaderMap {
     let value = HeaderValue::from_static;
     // A policy that can't be sent is replaced by one that allows nothing.
     let policy = HeaderValue::try_from(policy).unwrap_or(value("default-src 'none'"));
-    let mut headers: HeaderMap = SECURITY_HEADERS.into_iter().collect();
-    headers.insert(header::CONTENT_SECURITY_POLICY, policy);
-    headers.insert(header::CACHE_CONTROL, value("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, value("nosniff"));
-    headers.insert(header::VARY, value("Accept, Origin"));
-    headers
+    HeaderMap::from_iter([
+        (header::CONTENT_SECURITY_POLICY, policy),
+        (header::REFERRER_POLICY, value("no-referrer")),
+        (header::X_FRAME_OPTIONS, value("DENY")),
+        (header::X_CONTENT_TYPE_OPTIONS, value("nosniff")),
+        (header::CACHE_CONTROL, value("no-store")),
+        (header::VARY, value("Accept, Origin")),
+    ])
 }

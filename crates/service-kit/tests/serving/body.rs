@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use poem::{Endpoint, EndpointExt, IntoResponse, Request, Route, endpoint::make, post};
-use service_kit::{BodyLimit, catch_all};
+use http::HeaderValue;
+use poem::{
+    Endpoint, EndpointExt, IntoResponse, Request, Route,
+    endpoint::{make, make_sync},
+    post,
+};
+use service_kit::{BodyLimit, catch_all, method_not_allowed};
 
 use crate::harness::{TestServer, args, errors};
 
@@ -11,7 +16,8 @@ fn echo(limit: BodyLimit) -> impl Endpoint {
     let echo = make(|mut request: Request| async move {
         Ok::<_, poem::Error>(request.take_body().into_bytes().await?.into_response())
     });
-    Route::new().at("/", post(echo)).with(limit).with(catch_all(errors()).allow("POST"))
+    let other = make_sync(|_| Err::<(), _>(method_not_allowed(HeaderValue::from_static("POST"))));
+    Route::new().at("/", post(echo).get(other)).with(limit).with(catch_all(errors()))
 }
 
 #[tokio::test]
@@ -54,7 +60,7 @@ async fn malformed_chunk_gets_400_with_our_message() {
 
 #[tokio::test]
 async fn unfinished_body_gets_408() {
-    let limit = BodyLimit::new(10).timeout(Duration::from_millis(100));
+    let limit = BodyLimit { bytes: 10, timeout: Duration::from_millis(100) };
     let server = TestServer::start(&args(), echo(limit)).await;
     let mut client = server.connect().await;
     client.send("POST / HTTP/1.1\r\nHost: test\r\nContent-Length: 10\r\n\r\n1").await;

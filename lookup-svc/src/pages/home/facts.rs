@@ -9,7 +9,7 @@ use serde_json::Value;
 use service_kit::escape;
 
 use super::Fields;
-use crate::caller::special_use;
+use crate::lookup::special_use;
 
 /// The fields of one visitor, and what decides why some of them have no value.
 pub(super) struct Facts<'a> {

@@ -1,10 +1,11 @@
 //! The OpenAPI document: it is up to date and describes the required operations, statuses, headers and schemas.
 
-use lookup_svc::api::Document;
+use lookup_svc::api;
 use lookup_svc::config::Config;
 use lookup_svc::public_urls::PublicUrls;
 use quota_client::wire::Limits;
 use serde_json::{Value, json};
+use service_kit::openapi::OpenApiDocument;
 
 const COMMITTED: &str = include_str!("../../../../openapi/lookup-svc.json");
 
@@ -12,13 +13,13 @@ fn document() -> Value {
     serde_json::from_str(COMMITTED).unwrap()
 }
 
-fn default_document() -> Document {
+fn default_document() -> OpenApiDocument {
     document_with(false)
 }
 
-fn document_with(ietf: bool) -> Document {
+fn document_with(ietf: bool) -> OpenApiDocument {
     let urls = PublicUrls::new(&Config::default());
-    Document::new(&urls.base, &urls, None, ietf)
+    api::document(&urls.base, &urls, None, ietf)
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn every_error_response_has_real_examples() {
 fn known_limits_are_in_the_description_and_the_examples() {
     let urls = PublicUrls::new(&Config::default());
     let limits = Limits { daily: 2_500, burst: 40, demo: 70 };
-    let document = Document::new(&urls.base, &urls, Some(limits), false).json();
+    let document = api::document(&urls.base, &urls, Some(limits), false).json();
     assert!(document.contains("Limits of this service: 2,500 requests per day and key"), "{document}");
     for text in ["daily quota of 2500 requests", "burst limit of 40 requests", "daily quota of 70 requests"] {
         assert!(document.contains(text), "{text}");
