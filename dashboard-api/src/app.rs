@@ -34,7 +34,7 @@ impl DashboardService {
     /// Starts proxy discovery. quota-svc need not be reachable yet: until it is, requests that need it get 503.
     pub async fn start(config: &Config, kit: &Kit) -> anyhow::Result<Self> {
         config.check()?;
-        if config.accounts.insecure_cookies && !config.listen.ip().is_loopback() {
+        if config.accounts.insecure_cookies && !config.service.listen.ip().is_loopback() {
             tracing::warn!(
                 "session cookies are sent without the Secure attribute (--insecure-cookies); anyone on the network path \
                  can take over a session"
@@ -43,7 +43,7 @@ impl DashboardService {
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
         let quota = quota_client(config)?.with_token(&token);
         let context = context(config, &config.accounts.session_key()?, quota).await?;
-        if config.listener.proxy_protocol {
+        if config.service.listener.proxy_protocol {
             context.edge.require_trusted_proxies()?;
         }
         let discovery_report = kit

@@ -14,7 +14,7 @@ use crate::config::{Cli, Command, Config};
 pub fn run(cli: Cli) -> ExitCode {
     let Cli { command, output, config } = cli;
     let output = output.output;
-    let result = runtime::run(&config.serving, async {
+    let result = runtime::run(&config.service.serving, async {
         match command {
             None => serve(&config).await,
             Some(command) => run_command(command, &config, output).await,
@@ -37,12 +37,13 @@ async fn run_command(command: Command, config: &Config, output: Output) -> anyho
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let kit = Kit::start("dashboard-api", &config.serving, &config.telemetry)?;
-    let (port_args, redirect_url) = (config.port_args()?, config.redirect_url()?);
+    let args = &config.service;
+    let kit = Kit::start("dashboard-api", &args.serving, &args.telemetry)?;
+    let (port_args, redirect_url) = (args.port("dashboard", "dashboard-tls")?, config.redirect_url()?);
     let service = DashboardService::start(config, &kit).await?.into_port_service(redirect_url)?;
     let port = PublicPort::bind(&kit, port_args).await?;
     // Started after the dashboard's port is open, so that /readyz never reports ready before clients can connect.
-    kit.serve_admin(config.admin_listen).await?;
+    kit.serve_admin(args.admin_listen).await?;
     port.serve("dashboard-api", service).await;
     kit.finish()
 }

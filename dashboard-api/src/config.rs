@@ -1,17 +1,15 @@
 //! Flags and environment variables of dashboard-api.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use clap::Parser;
 use edge::EdgeArgs;
-use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use ipnet::IpNet;
 use poem_openapi::Object;
 use serde::Serialize;
 use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
-use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, is_local_http, web_url};
+use service_kit::{PublicServiceArgs, is_local_http, web_url};
 use url::Url;
 
 use crate::mail::MailArgs;
@@ -57,18 +55,9 @@ pub enum Command {
 }
 
 #[derive(clap::Args, Debug, Clone)]
+#[command(mut_arg("listen", |arg| arg.default_value("[::]:8081")))]
+#[command(mut_arg("admin_listen", |arg| arg.default_value("[::]:9081")))]
 pub struct Config {
-    /// Listen address of the dashboard
-    #[arg(long, env, value_name = "ADDR", default_value = "[::]:8081", help_heading = "Serving")]
-    #[arg(value_parser = ListenAddrParser)]
-    pub listen: SocketAddr,
-    /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, value_name = "ADDR", default_value = "[::]:9081", help_heading = "Serving")]
-    #[arg(value_parser = ListenAddrParser)]
-    pub admin_listen: SocketAddr,
-    /// Listen address of a port that redirects plain HTTP to --public-url, which must be an https URL
-    #[arg(long, env, value_name = "ADDR", help_heading = "Serving", value_parser = ListenAddrParser)]
-    pub redirect_listen: Option<SocketAddr>,
     /// URL of quota-svc's internal API
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", global = true)]
     pub quota_url: String,
@@ -99,14 +88,8 @@ pub struct Config {
     pub notices: NoticeArgs,
     #[command(flatten)]
     pub edge: EdgeArgs,
-    #[command(flatten)]
-    pub listener: ListenerArgs,
-    #[command(flatten)]
-    pub serving: ServeArgs,
-    #[command(flatten)]
-    pub tls: TlsArgs,
-    #[command(flatten)]
-    pub telemetry: TelemetryArgs,
+    #[command(flatten, next_help_heading = "Serving")]
+    pub service: PublicServiceArgs,
 }
 
 #[derive(clap::Args, Debug, Clone)]
@@ -178,23 +161,10 @@ impl std::str::FromStr for Attribution {
 }
 
 impl Config {
-    /// The public port. Loads its certificates.
-    pub fn port_args(&self) -> anyhow::Result<PortArgs<'_>> {
-        Ok(PortArgs {
-            name: "dashboard",
-            flag: "--listen",
-            listen: self.listen,
-            redirect_listen: self.redirect_listen,
-            tls: Tls::load(&self.tls)?,
-            certificates: Some("dashboard-tls"),
-            listener: &self.listener,
-        })
-    }
-
     /// Where the redirect port redirects to.
     pub fn redirect_url(&self) -> anyhow::Result<Option<&str>> {
         let url = || self.public_url.as_ref().context("--redirect-listen redirects to --public-url: set it");
-        self.redirect_listen.map(|_| Ok(url()?.as_str())).transpose()
+        self.service.redirect_listen.map(|_| Ok(url()?.as_str())).transpose()
     }
 
     /// Documentation URL, without a trailing slash.
@@ -212,7 +182,7 @@ impl Config {
 
     /// URL of the dashboard, for links in notices. Without `--public-url`, a page on this machine.
     pub fn dashboard_url(&self) -> String {
-        let local = || format!("http://localhost:{}", self.listen.port());
+        let local = || format!("http://localhost:{}", self.service.listen.port());
         self.public_url.as_ref().map_or_else(local, |url| url.as_str().trim_end_matches('/').to_owned())
     }
 

@@ -49,7 +49,7 @@ impl LookupService {
         let urls = PublicUrls::new(config);
         urls.check_hosts()?;
         let edge = Edge::start(&config.edge).await.context("can't set up client address detection")?;
-        if config.listener.proxy_protocol {
+        if config.service.listener.proxy_protocol {
             edge.require_trusted_proxies()?;
         }
         let GeoData { geo, update } = geo_data;

@@ -14,10 +14,12 @@ use crate::{explain, selftest};
 
 /// Runs the given command, or the server if no command is given.
 pub fn run(cli: Cli) -> ExitCode {
-    let serve_args = &cli.config.serving;
+    let serve_args = &cli.config.service.serving;
     let output = match &cli.command {
         Some(Command::Explain { output, .. }) => output.output,
-        Some(Command::GeoUpdate(_)) if cli.config.telemetry.log_format == LogFormat::Json => Output::Json,
+        Some(Command::GeoUpdate(_)) if cli.config.service.telemetry.log_format == LogFormat::Json => {
+            Output::Json
+        }
         _ => Output::Text,
     };
     let result = match cli.command {
@@ -27,10 +29,13 @@ pub fn run(cli: Cli) -> ExitCode {
             let document = document(&urls.base, &urls, None, cli.config.ratelimit_headers);
             command_line::print(&document.json())
         }
-        Some(Command::GeoUpdate(args)) => runtime::run(serve_args, geo_update(*args, &cli.config.telemetry)),
+        Some(Command::GeoUpdate(args)) => {
+            runtime::run(serve_args, geo_update(*args, &cli.config.service.telemetry))
+        }
         Some(Command::Explain { args, .. }) => {
-            let Config { edge, geo, listener, .. } = &cli.config;
-            runtime::run(serve_args, explain::run(edge, geo, listener.proxy_protocol, args, output))
+            let Config { edge, geo, service, .. } = &cli.config;
+            let proxy_protocol = service.listener.proxy_protocol;
+            runtime::run(serve_args, explain::run(edge, geo, proxy_protocol, args, output))
         }
         Some(Command::Selftest(args)) => runtime::run(serve_args, selftest::run(&args, selftest::RETRY_FOR)),
         Some(Command::Manual(command)) => command.run::<Cli>(),
@@ -51,12 +56,13 @@ async fn geo_update(args: GeoUpdateArgs, telemetry: &TelemetryArgs) -> anyhow::R
 }
 
 async fn serve(config: &Config) -> anyhow::Result<()> {
-    let kit = Kit::start("lookup-svc", &config.serving, &config.telemetry)?;
-    let port_args = config.port_args()?;
+    let args = &config.service;
+    let kit = Kit::start("lookup-svc", &args.serving, &args.telemetry)?;
+    let port_args = args.port("lookup", "lookup-tls")?;
     let geo = GeoData::load(&config.geo).await?;
     let service = LookupService::start(config, geo, &kit, None).await?;
     let port = PublicPort::bind(&kit, port_args).await?;
-    kit.serve_admin(config.admin_listen).await?;
-    port.serve("lookup-svc", service.into_port_service(config.redirect_listen.is_some())?).await;
+    kit.serve_admin(args.admin_listen).await?;
+    port.serve("lookup-svc", service.into_port_service(args.redirect_listen.is_some())?).await;
     kit.finish()
 }

@@ -1,7 +1,6 @@
 //! The command line of lookup-svc. Each flag of the server can also be set by an environment variable, such as
 //! `IP_LOOKUP_BASE_URL` for `--base-url`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,10 +10,9 @@ use clap::{Args, Parser, Subcommand};
 use edge::EdgeArgs;
 use geo::GeoArgs;
 use geo::update::GeoUpdateArgs;
-use http_server::{ListenerArgs, ServeArgs, Tls, TlsArgs};
 use quota_client::BatchConfig;
 use service_kit::command_line::{ManualCommand, OutputArgs, short_help};
-use service_kit::{ListenAddrParser, PortArgs, TelemetryArgs, base_url, host_flag, telemetry, web_url};
+use service_kit::{PublicServiceArgs, base_url, host_flag, telemetry, web_url};
 
 use crate::explain::ExplainArgs;
 
@@ -42,7 +40,6 @@ Examples:
 pub struct Cli {
     #[command(flatten)]
     pub config: Config,
-
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -71,16 +68,13 @@ pub struct SelftestArgs {
     /// Public URL of the API, for example http://localhost:8080
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub url: String,
-
     /// PEM file with the certificate authorities to trust, instead of the public ones
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
-
     /// Connect to this host and port instead of those in the URL; the certificate must still be for the URL's host. A port in
     /// the URL takes precedence
     #[arg(long, value_name = "HOST:PORT")]
     pub connect_to: Option<String>,
-
     /// URL of the admin port. With it, also check that --discover-proxies has found a proxy
     #[arg(long, value_name = "URL", value_parser = base_url)]
     pub admin_url: Option<String>,
@@ -89,78 +83,45 @@ pub struct SelftestArgs {
 /// The settings of the server.
 #[derive(Args, Debug, Clone)]
 pub struct Config {
-    /// Listen address of the public API
-    #[arg(long, env, value_name = "ADDR", default_value = "[::]:8080", value_parser = ListenAddrParser)]
-    pub listen: SocketAddr,
-
-    /// Listen address of /livez, /readyz and /metrics
-    #[arg(long, env, value_name = "ADDR", default_value = "[::]:9080", value_parser = ListenAddrParser)]
-    pub admin_listen: SocketAddr,
-
-    /// Listen address of a port that redirects plain HTTP to --base-url, which must be an https URL
-    #[arg(long, env, value_name = "ADDR", value_parser = ListenAddrParser)]
-    pub redirect_listen: Option<SocketAddr>,
-
     /// Public URL of the API [default with TLS: https://localhost:8080]
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8080", value_parser = base_url)]
     #[arg(default_value_if("tls_cert", ArgPredicate::IsPresent, "https://localhost:8080"))]
     pub base_url: String,
-
     /// Host name of this API with IPv4 addresses only (A records), such as ipv4.ip.example.org. The home page then shows
     /// visitors who use IPv6 their IPv4 address, too. Has the scheme, port and path of --base-url
     #[arg(long, env, value_name = "NAME", value_parser = host_flag)]
     pub ipv4_host: Option<String>,
-
     /// Host name of this API with IPv6 addresses only (AAAA records), such as ipv6.ip.example.org, for visitors who use
     /// IPv4
     #[arg(long, env, value_name = "NAME", value_parser = host_flag)]
     pub ipv6_host: Option<String>,
-
     /// Documentation URL in errors [default: {base-url}/docs]
     #[arg(long, env, value_name = "URL", value_parser = base_url_or_empty)]
     pub docs_url: Option<String>,
-
     /// URL of the dashboard, where owners create and resume keys
     #[arg(long, env, value_name = "URL", default_value = "http://localhost:8081", value_parser = base_url)]
     pub dashboard_url: String,
-
     /// Sign-up URL shown when the demo quota is used up [default: {dashboard-url}/#sign-up]
     #[arg(long, env, value_name = "URL", value_parser = link)]
     pub signup_url: Option<String>,
-
     /// URL of a page about higher limits, shown when a key's daily quota is used up [default: {docs-url}#enterprise]
     #[arg(long, env, value_name = "URL", value_parser = link)]
     pub enterprise_url: Option<String>,
-
     /// Also send the headers RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-11, in addition to
     /// X-RateLimit-*
     #[arg(long, env, value_parser = FalseyValueParser::new())]
     pub ratelimit_headers: bool,
-
     /// Maximum time per request
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     pub request_timeout: Duration,
-
     #[command(flatten)]
     pub quota: QuotaArgs,
-
     #[command(flatten)]
     pub edge: EdgeArgs,
-
-    #[command(flatten)]
-    pub listener: ListenerArgs,
-
     #[command(flatten)]
     pub geo: GeoArgs,
-
-    #[command(flatten)]
-    pub serving: ServeArgs,
-
-    #[command(flatten)]
-    pub tls: TlsArgs,
-
-    #[command(flatten)]
-    pub telemetry: TelemetryArgs,
+    #[command(flatten, next_help_heading = "Serving")]
+    pub service: PublicServiceArgs,
 }
 
 /// Calls to quota-svc.
@@ -170,43 +131,25 @@ pub struct QuotaArgs {
     /// URL of quota-svc, which checks keys and counts requests
     #[arg(long, env, value_name = "URL", default_value = "http://127.0.0.1:8082", value_parser = base_url)]
     pub quota_url: String,
-
     /// File with the token that quota-svc requires
     #[arg(long, env, value_name = "PATH")]
     pub quota_token_file: Option<PathBuf>,
-
     /// Maximum time per charge, including queueing; requests that exceed it get 500
     #[arg(long, env, value_name = "TIME", value_parser = parse_duration, default_value = "400ms")]
     pub quota_deadline: Duration,
-
     /// Maximum number of queued charges; if the queue is full, requests get 500 immediately
     // For tests and benchmarks, like the next two.
     #[arg(long, env, value_name = "N", default_value_t = 4096, hide = true)]
     pub quota_queue: usize,
-
     /// Maximum number of charges per call (quota-svc accepts up to 256)
     #[arg(long, env, value_name = "N", default_value_t = 64, hide = true)]
     pub quota_batch: usize,
-
     /// Maximum number of calls in flight [default: 2, or 4 with one worker thread]
     #[arg(long, env, value_name = "N", hide = true)]
     pub quota_in_flight: Option<usize>,
 }
 
 impl Config {
-    /// The public port. Loads its certificates.
-    pub fn port_args(&self) -> anyhow::Result<PortArgs<'_>> {
-        Ok(PortArgs {
-            name: "lookup",
-            flag: "--listen",
-            listen: self.listen,
-            redirect_listen: self.redirect_listen,
-            tls: Tls::load(&self.tls)?,
-            certificates: Some("lookup-tls"),
-            listener: &self.listener,
-        })
-    }
-
     /// How charges are queued and batched. Must be called within the server's runtime, because the default number of
     /// calls in flight depends on the number of worker threads.
     pub fn batching(&self) -> BatchConfig {

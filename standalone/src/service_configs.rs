@@ -3,9 +3,11 @@
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
+use base::flags::flag_defaults;
 use dashboard_api::session::SessionKey;
 use edge::EdgeArgs;
 use geo::GeoArgs;
+use service_kit::PublicServiceArgs;
 use url::Url;
 
 use crate::config::Config;
@@ -31,7 +33,6 @@ impl Config {
 
     pub fn lookup(&self, quota: SocketAddr, urls: &ServiceUrls) -> lookup_svc::config::Config {
         let mut config = lookup_svc::config::Config {
-            listen: self.listen,
             base_url: urls.api.clone(),
             ipv4_host: self.ipv4_host.clone(),
             ipv6_host: self.ipv6_host.clone(),
@@ -39,8 +40,7 @@ impl Config {
             ratelimit_headers: self.ratelimit_headers,
             edge: self.edge(),
             geo: self.geo_args(),
-            serving: self.serve_args(),
-            listener: self.listener.clone(),
+            service: self.service_args(self.listen),
             ..lookup_svc::config::Config::default()
         };
         config.quota.quota_url = format!("http://{quota}");
@@ -57,15 +57,13 @@ impl Config {
         let is_named = self.public_url.is_some() || self.dashboard_host.is_some();
         let url: Url = urls.dashboard.parse().context("--public-url")?;
         let mut config = dashboard_api::config::Config {
-            listen: self.dashboard_addr(),
             quota_url: format!("http://{quota}"),
             quota_token_file: Some(data_dir::quota_token_file(&self.data_dir)),
             default_host: url.host_str().map(str::to_owned),
             public_url: is_named.then_some(url),
             lookup_url: urls.api.parse().context("--base-url")?,
             edge: self.edge(),
-            serving: self.serve_args(),
-            listener: self.listener.clone(),
+            service: self.service_args(self.dashboard_addr()),
             notices: self.notices.clone(),
             ..dashboard_api::config::Config::default()
         };
@@ -75,6 +73,11 @@ impl Config {
         let local_only = !is_named && self.dashboard_addr().ip().is_loopback();
         config.accounts.insecure_cookies = self.insecure_cookies || local_only;
         Ok(config)
+    }
+
+    fn service_args(&self, listen: SocketAddr) -> PublicServiceArgs {
+        let (serving, listener) = (self.serve_args(), self.listener.clone());
+        PublicServiceArgs { listen, serving, listener, ..flag_defaults() }
     }
 
     /// The geo flags. Without `--geo-db`, the databases come from the data directory, if it has any.

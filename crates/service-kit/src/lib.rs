@@ -30,7 +30,7 @@ pub use json::SerdeJson;
 pub use kit::{AdminServer, Kit};
 pub use page_header::{ICON, PageLinks, THEME, escape, icon_url};
 pub use poem_openapi::OperationId;
-pub use public_port::{PortArgs, PortService, PublicPort, wrong_host};
+pub use public_port::{PortArgs, PortService, PublicPort, PublicServiceArgs, wrong_host};
 pub use readiness::{Condition, Readiness};
 pub use request_telemetry::{RequestTelemetry, inject_request_context, named};
 pub use static_file::{StaticFile, csp_hash};

@@ -4,7 +4,8 @@ use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 use http_server::{
-    ErrorResponder, ListenerArgs, RedirectTarget, ServeArgs, Server, Tls, TrustedPeers, WRONG_HOST, redirect,
+    ErrorResponder, ListenerArgs, RedirectTarget, ServeArgs, Server, Tls, TlsArgs, TrustedPeers, WRONG_HOST,
+    redirect,
 };
 use poem::{Endpoint, EndpointExt, Request, Response, endpoint::BoxEndpoint};
 use tokio::task::JoinSet;
@@ -12,6 +13,7 @@ use tokio::task::JoinSet;
 use crate::{
     body::BodyLimit,
     error::catch_all,
+    flags::{ListenAddrParser, TelemetryArgs},
     kit::Kit,
     request_telemetry::{RequestTelemetry, named},
 };
@@ -22,6 +24,47 @@ const REDIRECT_CONNECTIONS: usize = 1024;
 /// A small body of a request that is redirected or rejected is read: closing the connection with unread bytes would reset
 /// it, and the client might not get the response. But not for long.
 const BODY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The flags that services with a public port have in common.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PublicServiceArgs {
+    /// Listen address of the service
+    #[arg(long, env, value_name = "ADDR", default_value = "[::]:8080", value_parser = ListenAddrParser)]
+    pub listen: SocketAddr,
+    /// Listen address of /livez, /readyz and /metrics
+    #[arg(long, env, value_name = "ADDR", default_value = "[::]:9080", value_parser = ListenAddrParser)]
+    pub admin_listen: SocketAddr,
+    /// Listen address of a port that redirects plain HTTP to the public URL, which must be an https URL
+    #[arg(long, env, value_name = "ADDR", value_parser = ListenAddrParser)]
+    pub redirect_listen: Option<SocketAddr>,
+    /// The public port and its redirect port.
+    #[command(flatten)]
+    pub listener: ListenerArgs,
+    /// All ports.
+    #[command(flatten)]
+    pub serving: ServeArgs,
+    /// Certificates.
+    #[command(flatten)]
+    pub tls: TlsArgs,
+    /// The log.
+    #[command(flatten)]
+    pub telemetry: TelemetryArgs,
+}
+
+impl PublicServiceArgs {
+    /// The port, with its name in the log and the readiness condition of its certificates, which are loaded.
+    pub fn port(&self, name: &'static str, certificates: &'static str) -> anyhow::Result<PortArgs<'_>> {
+        Ok(PortArgs {
+            name,
+            flag: "--listen",
+            listen: self.listen,
+            redirect_listen: self.redirect_listen,
+            tls: Tls::load(&self.tls)?,
+            certificates: Some(certificates),
+            listener: &self.listener,
+        })
+    }
+}
 
 /// Where a port listens, and how.
 #[derive(Clone, Debug)]

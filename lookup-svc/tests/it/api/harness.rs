@@ -174,11 +174,11 @@ impl Harness {
     async fn start_on(quota: FakeQuota, quota_url: String, change: impl FnOnce(&mut Config)) -> Self {
         service_kit::runtime::install_crypto_provider();
         let mut config = Config {
-            listen: ([127, 0, 0, 1], 0).into(),
             base_url: "https://ip.example".to_owned(),
             dashboard_url: DASHBOARD.to_owned(),
             ..Config::default()
         };
+        config.service.listen = ([127, 0, 0, 1], 0).into();
         config.quota.quota_url = quota_url;
         config.quota.quota_token_file = Some(testkit::process::token_file().to_owned());
         // Long deadlines, so that a busy machine does not turn a 200 into a 500.
@@ -186,10 +186,11 @@ impl Harness {
         config.request_timeout = Duration::from_secs(10);
         config.edge.trusted_proxies = vec!["127.0.0.1".to_owned()];
         change(&mut config);
-        let kit = Kit::detached(&config.serving);
+        let kit = Kit::detached(&config.service.serving);
         let geo = GeoData::load(&config.geo).await.unwrap();
         let service = LookupService::start(&config, geo, &kit, None).await.unwrap();
-        let port = PublicPort::bind(&kit, config.port_args().unwrap()).await.unwrap();
+        let port =
+            PublicPort::bind(&kit, config.service.port("lookup", "lookup-tls").unwrap()).await.unwrap();
         let url = format!("http://{}", port.local_addr());
         tokio::spawn(port.serve("lookup-svc", service.into_port_service(false).unwrap()));
         let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build().unwrap();

@@ -235,7 +235,7 @@ async fn connection_for_another_host_gets_421() {
     let files = TlsFiles::create_for(dir.path(), &["ip.example", "v4.ip.example", "v6.ip.example"]);
     let harness = Harness::start_with(|config| {
         set_hosts(config);
-        config.tls = TlsArgs {
+        config.service.tls = TlsArgs {
             tls_cert: vec![files.cert.clone()],
             tls_key: vec![files.key.clone()],
             ..TlsArgs::default()

@@ -58,8 +58,8 @@ async fn selftest_of_https_checks_the_certificate_and_its_host() {
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let files = TlsFiles::create(folder.path());
     let harness = Harness::start_with(|config| {
-        config.tls.tls_cert = vec![files.cert.clone()];
-        config.tls.tls_key = vec![files.key.clone()];
+        config.service.tls.tls_cert = vec![files.cert.clone()];
+        config.service.tls.tls_key = vec![files.key.clone()];
     })
     .await;
     harness.quota.set_demo(allowed(Scope::Geo));
@@ -90,7 +90,7 @@ async fn selftest_retries_until_the_port_opens() {
     let (addr, url) = closed_port();
     // Its first attempt fails while lookup-svc still loads its data.
     let selftest = tokio::spawn(async move { selftest::run(&args_for(url), RETRY_FOR).await });
-    let harness = Harness::start_with(|config| config.listen = addr).await;
+    let harness = Harness::start_with(|config| config.service.listen = addr).await;
     harness.quota.set_demo(allowed(Scope::Geo));
     selftest.await.unwrap().unwrap();
 }
