@@ -40,16 +40,15 @@ impl DashboardService {
                  can take over a session"
             );
         }
+        let edge = Edge::start(&config.edge).await?;
+        if config.service.listener.proxy_protocol {
+            edge.require_trusted_proxies()?;
+        }
+        let discovery_report =
+            kit.readiness.condition("dashboard-edge").follow(edge.status(), DiscoveryStatus::readiness);
         let token = QuotaToken::load_flag(config.quota_token_file.as_deref())?;
         let quota = quota_client(config)?.with_token(&token);
-        let context = context(config, &config.accounts.session_key()?, quota).await?;
-        if config.service.listener.proxy_protocol {
-            context.edge.require_trusted_proxies()?;
-        }
-        let discovery_report = kit
-            .readiness
-            .condition("dashboard-edge")
-            .follow(context.edge.status(), DiscoveryStatus::readiness);
+        let context = context(config, &config.accounts.session_key()?, edge, quota)?;
         let endpoint = router::endpoint(&context, &kit.telemetry)?;
         let (quota, mut tasks) = (context.quota.clone(), JoinSet::new());
         let first_account =
@@ -88,7 +87,8 @@ impl DashboardService {
 /// Returns the OpenAPI document as pretty-printed JSON.
 pub async fn document() -> anyhow::Result<String> {
     let config = Config::default();
-    api::document(&context(&config, &SessionKey::generate()?, quota_client(&config)?).await?)
+    let edge = Edge::start(&config.edge).await?;
+    api::document(&context(&config, &SessionKey::generate()?, edge, quota_client(&config)?)?)
 }
 
 fn quota_client(config: &Config) -> anyhow::Result<QuotaClient> {
@@ -97,8 +97,13 @@ fn quota_client(config: &Config) -> anyhow::Result<QuotaClient> {
     Ok(quota.with_context(inject_request_context).with_deadline(deadline::current))
 }
 
-/// The state of the handlers. Starts proxy discovery.
-async fn context(config: &Config, key: &SessionKey, quota: QuotaClient) -> anyhow::Result<Arc<Context>> {
+/// The state of the handlers.
+fn context(
+    config: &Config,
+    key: &SessionKey,
+    edge: Edge,
+    quota: QuotaClient,
+) -> anyhow::Result<Arc<Context>> {
     let (args, notices, throttle) = (&config.accounts, &config.notices, Arc::<Throttle>::default());
     let networks = notices.webhook_allow_network.clone();
     let rules = || TargetRules { allow_http: notices.webhook_allow_http, networks };
@@ -107,7 +112,7 @@ async fn context(config: &Config, key: &SessionKey, quota: QuotaClient) -> anyho
     Ok(Arc::new(Context {
         accounts: Accounts::new(quota.clone(), throttle.clone(), max_accounts)?,
         cookies: Cookies::new(key, config.secure_cookies()),
-        edge: Edge::start(&config.edge).await?,
+        edge,
         docs_url: config.docs_url(),
         lookup_url: config.lookup_url.as_str().trim_end_matches('/').to_owned(),
         public_origin: config.public_origin(),
