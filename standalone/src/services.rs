@@ -77,7 +77,7 @@ async fn start(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     check(config).await?;
     let geo = GeoData::load(&config.geo_args()).await?;
     let acme = Acme::new(&config.acme, config.hosts(), &config.data_dir)?;
-    let managed = acme.as_ref().map(Acme::certificate);
+    let managed = acme.as_ref().map(|acme| acme.certificate.clone());
     // The certificates of all ports that serve HTTPS.
     let tls = Tls::load(&TlsArgs { managed, ..config.tls.clone() })?;
     // Before anything is created: after a failure, a first start would leave an account whose password was never shown.

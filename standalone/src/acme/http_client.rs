@@ -1,14 +1,13 @@
 //! The connection to the CA: instant-acme's requests, sent by reqwest.
 
-use std::error::Error as StdError;
 use std::path::Path;
 use std::pin::Pin;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail, ensure};
 use bytes::Bytes;
+use http::Request;
 use http::header::{HeaderValue, USER_AGENT};
-use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 
@@ -21,17 +20,6 @@ const PRODUCT: &str = concat!("ip-lookup/", env!("CARGO_PKG_VERSION"), " instant
 
 #[derive(Clone)]
 pub struct CaClient(reqwest::Client);
-
-/// Why there is no response of the CA.
-#[derive(Debug, thiserror::Error)]
-pub enum RequestError {
-    #[error("can't reach the CA")]
-    Unreachable(#[source] reqwest::Error),
-    #[error("the CA responded with {0} and no explanation")]
-    Status(StatusCode),
-    #[error("the response of the CA is too long")]
-    TooLong,
-}
 
 impl CaClient {
     /// `ca_file` has the root certificates to trust instead of the system's.
@@ -47,23 +35,23 @@ impl CaClient {
         Ok(Self(client.build().context("can't set up the connection to the CA")?))
     }
 
-    async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
+    async fn send(self, request: Request<BodyWrapper<Bytes>>) -> anyhow::Result<BytesResponse> {
         let (mut parts, body) = request.into_parts();
         parts.headers.insert(USER_AGENT, HeaderValue::from_static(PRODUCT));
         let Ok(body) = body.collect().await;
-        let request = reqwest::Request::try_from(Request::from_parts(parts, body.to_bytes()));
-        let mut response = self.0.execute(request.map_err(other)?).await.map_err(unreachable)?;
+        let request = reqwest::Request::try_from(Request::from_parts(parts, body.to_bytes()))?;
+        // The URL is in the message of the caller.
+        let unreachable = |error: reqwest::Error| anyhow!(error.without_url()).context("can't reach the CA");
+        let mut response = self.0.execute(request).await.map_err(unreachable)?;
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(unreachable)? {
             body.extend_from_slice(&chunk);
-            if body.len() > MAX_RESPONSE {
-                return Err(other(RequestError::TooLong));
-            }
+            ensure!(body.len() <= MAX_RESPONSE, "the response of the CA is too long");
         }
         let status = response.status();
+        // Such as the HTML page of a proxy. instant-acme would only report invalid JSON.
         if !status.is_success() && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_err() {
-            // Such as the HTML page of a proxy. instant-acme would only report invalid JSON.
-            return Err(other(RequestError::Status(status)));
+            bail!("the CA responded with {status} and no explanation");
         }
         let (parts, _) = http::Response::from(response).into_parts();
         Ok(BytesResponse { parts, body: Box::new(Bytes::from(body)) })
@@ -75,15 +63,7 @@ impl HttpClient for CaClient {
         &self,
         request: Request<BodyWrapper<Bytes>>,
     ) -> Pin<Box<dyn Future<Output = Result<BytesResponse, Error>> + Send>> {
-        Box::pin(self.clone().send(request))
+        let sent = self.clone().send(request);
+        Box::pin(async { sent.await.map_err(|error| Error::Other(error.into())) })
     }
-}
-
-fn unreachable(error: reqwest::Error) -> Error {
-    // The URL is in the message of the caller.
-    other(RequestError::Unreachable(error.without_url()))
-}
-
-fn other(error: impl StdError + Send + Sync + 'static) -> Error {
-    Error::Other(Box::new(error))
 }

@@ -2,22 +2,17 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
-use http_server::{Challenges, LoadedCertificate, ManagedCertificate};
+use anyhow::{Context, anyhow, bail, ensure};
+use http_server::Challenges;
 use instant_acme::{
-    Account, AuthorizationStatus, ChallengeType, ExternalAccountKey, Identifier, NewAccount, NewOrder,
-    OrderStatus, Problem, RetryPolicy,
+    Account, AuthorizationStatus, ChallengeType, Identifier, NewAccount, NewOrder, OrderStatus, Problem,
+    RetryPolicy,
 };
 use rcgen::{CertificateParams, CustomExtension, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::args::AcmeArgs;
-use super::files::{ACCOUNT, AcmeFiles, StoredAccount};
-use super::http_client::{CaClient, RequestError};
-use super::schedule::FailureKind;
-
-/// Maximum time for an order. A CA validates from several places, one after the other if it is busy.
-const TIMEOUT: Duration = Duration::from_secs(5 * 60);
+use super::Acme;
+use super::state::FailureKind;
 
 /// How long to wait for the validation, and for the certificate after that.
 const POLLING: RetryPolicy = RetryPolicy::new()
@@ -25,43 +20,27 @@ const POLLING: RetryPolicy = RetryPolicy::new()
     .backoff(1.5)
     .timeout(Duration::from_secs(120));
 
-/// A certificate to order: for which host names, and from which CA.
-pub struct CertificateOrder {
-    /// ACME directory of the CA.
-    pub directory: String,
-    /// In lower case, sorted.
-    pub hosts: Vec<String>,
-    email: String,
-    client: CaClient,
-    /// The key ID and the key of the external account binding.
-    external_account: Option<(String, ExternalAccountKey)>,
-    /// Presents the challenge certificates.
-    certificate: ManagedCertificate,
-}
+const UNKNOWN_ACCOUNT: &str = "accountDoesNotExist";
 
-/// How soon to try again after an order has failed.
-pub fn failure_kind(error: &anyhow::Error) -> FailureKind {
+/// How soon to try again after an order has failed, and why it has failed: with all causes, in one line.
+pub fn failure(error: &anyhow::Error) -> (FailureKind, String) {
     match error.downcast_ref() {
-        Some(instant_acme::Error::Other(error)) if error.is::<RequestError>() => FailureKind::Temporary,
-        Some(instant_acme::Error::Api(problem)) => match problem_type(problem) {
-            "badNonce" | "serverInternal" => FailureKind::Temporary,
-            "rateLimited" => FailureKind::RateLimited,
-            _ => FailureKind::Rejected,
-        },
-        _ => FailureKind::Rejected,
+        Some(instant_acme::Error::Api(problem)) => {
+            let kind = match problem_type(problem) {
+                "badNonce" | "serverInternal" | UNKNOWN_ACCOUNT => FailureKind::Temporary,
+                "rateLimited" => FailureKind::RateLimited,
+                _ => FailureKind::Rejected,
+            };
+            (kind, explain(problem))
+        }
+        // An error of `CaClient`.
+        Some(instant_acme::Error::Other(_)) => (FailureKind::Temporary, format!("{error:#}")),
+        _ => (FailureKind::Rejected, format!("{error:#}")),
     }
 }
 
-/// Why an order has failed: with all causes, in one line.
-pub fn failure_reason(error: &anyhow::Error) -> String {
-    match error.downcast_ref() {
-        Some(instant_acme::Error::Api(problem)) => explain(problem),
-        _ => format!("{error:#}"),
-    }
-}
-
-fn is_unknown_account(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(instant_acme::Error::Api(problem)) if problem_type(problem) == "accountDoesNotExist")
+pub fn is_unknown_account(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(instant_acme::Error::Api(problem)) if problem_type(problem) == UNKNOWN_ACCOUNT)
 }
 
 /// The last part of `urn:ietf:params:acme:error:…`.
@@ -79,104 +58,53 @@ fn explain(problem: &Problem) -> String {
     format!("{line} ({})", problem_type(problem))
 }
 
-impl CertificateOrder {
-    /// Reads the files of the flags.
-    pub fn new(
-        args: &AcmeArgs,
-        email: &str,
-        hosts: Vec<String>,
-        certificate: ManagedCertificate,
-    ) -> anyhow::Result<Self> {
-        let external_account = match (&args.acme_eab_kid, &args.acme_eab_key_file) {
-            (Some(kid), Some(file)) => {
-                let text = std::fs::read_to_string(file)
-                    .with_context(|| format!("can't read --acme-eab-key-file {}", file.display()))?;
-                let key = data_encoding::BASE64URL_NOPAD
-                    .decode(text.trim().trim_end_matches('=').as_bytes())
-                    .with_context(|| format!("--acme-eab-key-file {} is not Base64url", file.display()))?;
-                Some((kid.clone(), ExternalAccountKey::new(kid.clone(), &key)))
-            }
-            _ => None,
-        };
-        Ok(Self {
-            directory: args.acme_directory.clone(),
-            hosts,
-            email: email.to_owned(),
-            client: CaClient::new(args.acme_ca_file.as_deref())?,
-            external_account,
-            certificate,
-        })
-    }
-
-    pub fn names(&self) -> String {
-        self.hosts.join(", ")
-    }
-
-    /// Whether a certificate is for all host names.
-    pub fn covers(&self, certificate: &LoadedCertificate) -> bool {
-        self.hosts.iter().all(|host| certificate.is_for(host))
-    }
-
+impl Acme {
     /// Returns the private key, the certificate and its chain in PEM format.
-    pub async fn obtain(&self, files: &AcmeFiles) -> anyhow::Result<String> {
-        let attempt = async {
-            match self.order(files).await {
-                // The CA has deleted the account, as test CAs do.
-                Err(error) if is_unknown_account(&error) => {
-                    tracing::warn!("the CA does not know the account any more; creating a new one");
-                    std::fs::remove_file(files.path(ACCOUNT))?;
-                    self.order(files).await
-                }
-                result => result,
-            }
-        };
-        tokio::time::timeout(TIMEOUT, attempt).await.context("the CA did not complete the order in time")?
-    }
-
-    async fn order(&self, files: &AcmeFiles) -> anyhow::Result<String> {
-        let account = self.account(files).await?;
-        let identifiers: Vec<_> = self.hosts.iter().cloned().map(Identifier::Dns).collect();
+    pub(super) async fn order(&mut self) -> anyhow::Result<String> {
+        let account = self.account().await?;
+        let hosts = &self.state.hosts;
+        let identifiers: Vec<_> = hosts.iter().cloned().map(Identifier::Dns).collect();
         let mut order = account.new_order(&NewOrder::new(&identifiers)).await?;
         let challenges = self.certificate.begin_challenges();
-        answer_challenges(&mut order, &self.hosts, &challenges).await?;
-        let status = order.poll_ready(&POLLING).await;
-        drop(challenges);
-        match status {
-            Ok(OrderStatus::Invalid) => return Err(validation_error(&mut order, None).await),
-            Err(instant_acme::Error::Api(problem)) => {
-                return Err(validation_error(&mut order, Some(problem)).await);
-            }
-            status => status?,
+        answer_challenges(&mut order, hosts, &challenges).await?;
+        let status = match order.poll_ready(&POLLING).await {
+            Ok(OrderStatus::Invalid) => Err(anyhow!("the CA could not validate the host names")),
+            status => status.map_err(anyhow::Error::from),
         };
+        drop(challenges);
+        if let Err(error) = status {
+            return Err(validation_error(&mut order).await.unwrap_or(error));
+        }
         let key = order.finalize().await?;
         Ok(key + &order.poll_certificate(&POLLING).await?)
     }
 
     /// The stored account, or a new one.
-    async fn account(&self, files: &AcmeFiles) -> anyhow::Result<Account> {
+    async fn account(&mut self) -> anyhow::Result<Account> {
         let builder = Account::builder_with_http(Box::new(self.client.clone()));
-        let (directory, email) = (&self.directory, &self.email);
-        let eab_kid = self.external_account.as_ref().map(|(kid, _)| kid.clone());
-        let contact = format!("mailto:{email}");
-        let stored: Option<StoredAccount> = files.read(ACCOUNT);
-        let stored = stored.filter(|stored| stored.directory == *directory && stored.eab_kid == eab_kid);
-        if let Some(stored) = stored {
-            let account =
-                builder.from_credentials(serde_json::from_value(stored.credentials.clone())?).await?;
-            if stored.email != *email {
-                account.update_contacts(&[&contact]).await?;
-                files.write_json(ACCOUNT, &StoredAccount { email: email.clone(), ..stored })?;
+        let contact = format!("mailto:{}", self.email);
+        let account = if let Some(credentials) = &self.state.account {
+            let account = builder.from_credentials(serde_json::from_value(credentials.clone())?).await?;
+            if self.state.email == self.email {
+                return Ok(account);
             }
-            return Ok(account);
-        }
-        let new =
-            NewAccount { contact: &[&contact], terms_of_service_agreed: true, only_return_existing: false };
-        let external = self.external_account.as_ref().map(|(_, key)| key);
-        let (account, credentials) = builder.create(&new, directory.clone(), external).await?;
-        let credentials = serde_json::to_value(credentials)?;
-        let (directory, email) = (directory.clone(), email.clone());
-        files.write_json(ACCOUNT, &StoredAccount { directory, email, eab_kid, credentials })?;
-        tracing::info!(directory = self.directory, "account created at the CA");
+            account.update_contacts(&[&contact]).await?;
+            account
+        } else {
+            let new = NewAccount {
+                contact: &[&contact],
+                terms_of_service_agreed: true,
+                only_return_existing: false,
+            };
+            let directory = self.state.directory.clone();
+            let (account, credentials) =
+                builder.create(&new, directory, self.external_account.as_ref()).await?;
+            tracing::info!(directory = self.state.directory, "account created at the CA");
+            self.state.account = Some(serde_json::to_value(credentials)?);
+            account
+        };
+        self.state.email.clone_from(&self.email);
+        self.state.save(&self.dir)?;
         Ok(account)
     }
 }
@@ -192,9 +120,8 @@ async fn answer_challenges(
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         let host = authorization.identifier().to_string();
-        if !hosts.iter().any(|ordered| ordered.eq_ignore_ascii_case(&host)) {
-            bail!("the CA asks to validate {host}, which is not in the order");
-        }
+        let is_ordered = hosts.iter().any(|ordered| ordered.eq_ignore_ascii_case(&host));
+        ensure!(is_ordered, "the CA asks to validate {host}, which is not in the order");
         match authorization.status {
             AuthorizationStatus::Valid => continue,
             AuthorizationStatus::Pending => {}
@@ -224,22 +151,17 @@ fn challenge_certificate(
     Ok((certificate.der().clone(), PrivatePkcs8KeyDer::from(key.serialize_der()).into()))
 }
 
-/// Says which host name could not be validated, and why. `problem` is the order's own error.
-async fn validation_error(order: &mut instant_acme::Order, problem: Option<Problem>) -> anyhow::Error {
+/// Says which host names could not be validated, and why. `None` if the CA does not say.
+async fn validation_error(order: &mut instant_acme::Order) -> Option<anyhow::Error> {
     let mut reasons = Vec::new();
     let mut authorizations = order.authorizations();
     while let Some(Ok(mut authorization)) = authorizations.next().await {
-        // The reasons are only for the log: without them the order's own error remains.
         let Ok(state) = authorization.refresh().await else { continue };
         for problem in state.challenges.iter().filter_map(|challenge| challenge.error.as_ref()) {
             reasons.push(format!("{} could not be validated: {}", state.identifier(), explain(problem)));
         }
     }
-    match (reasons.is_empty(), problem) {
-        (true, Some(problem)) => instant_acme::Error::from(problem).into(),
-        (true, None) => anyhow!("the CA could not validate the host names"),
-        (false, _) => anyhow!(reasons.join("; ")),
-    }
+    (!reasons.is_empty()).then(|| anyhow!(reasons.join("; ")))
 }
 
 #[cfg(test)]
@@ -249,6 +171,7 @@ mod tests {
     use bytes::Bytes;
     use http::Request;
     use http_body_util::Full;
+    use http_server::ManagedCertificate;
     use instant_acme::{BodyWrapper, BytesResponse, HttpClient};
     use serde_json::json;
 
@@ -313,17 +236,18 @@ mod tests {
         for (error, kind) in [
             (problem("badNonce"), FailureKind::Temporary),
             (problem("serverInternal"), FailureKind::Temporary),
+            (problem("accountDoesNotExist"), FailureKind::Temporary),
             (problem("rateLimited"), FailureKind::RateLimited),
             (problem("rejectedIdentifier"), FailureKind::Rejected),
             (anyhow!("timed out"), FailureKind::Rejected),
         ] {
-            assert_eq!(failure_kind(&error), kind, "{error}");
+            assert_eq!(failure(&error).0, kind, "{error}");
         }
-        let status = RequestError::Status(http::StatusCode::BAD_GATEWAY);
-        let error = instant_acme::Error::Other(Box::new(status)).into();
-        assert_eq!(failure_kind(&error), FailureKind::Temporary);
+        let error = anyhow!("no route").context("can't reach the CA");
+        let error = instant_acme::Error::Other(error.into()).into();
+        assert_eq!(failure(&error), (FailureKind::Temporary, "can't reach the CA: no route".to_owned()));
         assert!(is_unknown_account(&problem("accountDoesNotExist")));
-        assert_eq!(failure_reason(&problem("caa")), "two lines (caa)");
+        assert_eq!(failure(&problem("caa")).1, "two lines (caa)");
     }
 
     #[test]

@@ -50,12 +50,9 @@ impl Machine {
         Service::spawn_under(wrapper, "ip-lookup", &flags, &[])
     }
 
-    fn read(&self, file: &str) -> String {
-        fs::read_to_string(self.data.path().join("acme").join(file)).unwrap()
-    }
-
     fn state(&self) -> Value {
-        serde_json::from_str(&self.read("state.json")).unwrap()
+        let file = self.data.path().join("acme/state.json");
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
     }
 
     /// The certificate that the API's port serves for a host name, if it is valid and issued under `root`.
@@ -134,13 +131,12 @@ async fn first_certificate_is_served_on_both_ports_and_survives_a_restart() {
         .await;
     wait_output(&service, "Certificate for ip.test, keys.test received").await;
     assert_eq!(pebble.orders(), 1);
-    for file in ["account.json", "certificate.pem", "state.json"] {
+    for file in ["certificate.pem", "state.json"] {
         let path = machine.data.path().join("acme").join(file);
         assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600, "{file}");
     }
-    let secrets = machine.read("account.json");
-    let account: Value = serde_json::from_str(&secrets).unwrap();
-    let key = account["credentials"]["key_pkcs8"].as_str().unwrap();
+    let account = machine.state()["account"].clone();
+    let key = account["key_pkcs8"].as_str().unwrap();
     assert!(!service.logs().contains(key) && !service.logs().contains("PRIVATE KEY"));
     stop(service).await;
 
@@ -149,7 +145,7 @@ async fn first_certificate_is_served_on_both_ports_and_survives_a_restart() {
     assert!(!log.contains("ordering a certificate"), "{log}");
     assert_eq!(machine.certificate(&pebble.root().await, "ip.test").await, Ok(first));
     assert!(!service.stdout().contains("Waiting for a certificate"), "{}", service.stdout());
-    assert_eq!((pebble.orders(), machine.read("account.json")), (1, secrets));
+    assert_eq!((pebble.orders(), &machine.state()["account"]), (1, &account));
 }
 
 #[tokio::test]
@@ -311,8 +307,7 @@ async fn other_ca_is_used_at_once_and_its_account_is_separate() {
     stop(service).await;
     let service = machine.start(&production, &HOSTS);
     machine.wait_certificate(&service, &production.root().await).await;
-    let account: Value = serde_json::from_str(&machine.read("account.json")).unwrap();
-    assert_eq!(account["directory"], production.directory());
+    assert_eq!(machine.state()["directory"], production.directory());
     assert_eq!((staging.orders(), production.orders()), (1, 1));
 }
 
