@@ -1,6 +1,5 @@
 //! Flags of `ip-lookup`.
 
-use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,15 +7,18 @@ use std::time::Duration;
 use anyhow::ensure;
 use base::flags::parse_duration;
 use clap::Parser;
-use clap::builder::{ArgPredicate, FalseyValueParser, TypedValueParser};
+use clap::builder::{ArgPredicate, FalseyValueParser};
 use dashboard_api::config::{NoticeArgs, Switch};
+use edge::EdgeArgs;
 use geo::GeoArgs;
 use http_server::{ListenerArgs, ServeArgs, TlsArgs};
 use quota_client::wire::Limits;
+use quota_svc::store::StoreArgs;
 use secrecy::SecretString;
-use service_kit::{ListenAddrParser, TelemetryArgs, base_url, host_flag};
+use service_kit::{ListenAddrParser, TelemetryArgs, base_url, host_flag, parse_listen_addr};
 
 use crate::acme::AcmeArgs;
+use crate::data_dir;
 
 /// Default of `--data-dir`.
 pub const DATA_DIR: &str = "./data";
@@ -42,7 +44,7 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// Listen address of a port that redirects plain HTTP to --public-url if the request is for its host, otherwise to
     /// --base-url; both must be https URLs. `none` opens no such port [default with --api-host: [::]:80]
-    #[arg(long, env, value_name = "ADDR", value_parser = OrNone(ListenAddrParser))]
+    #[arg(long, env, value_name = "ADDR", value_parser = addr_or_none)]
     #[arg(default_value_if("api_host", ArgPredicate::IsPresent, "[::]:80"))]
     pub redirect_listen: Option<AddrOrNone>,
     /// Host name of the public API, such as ip.example.org: serves HTTPS for this name on port 443, and redirects plain HTTP.
@@ -163,7 +165,7 @@ impl Config {
 
     /// The address of the port that redirects plain HTTP.
     pub fn redirect_addr(&self) -> Option<SocketAddr> {
-        self.redirect_listen.and_then(|addr| addr.0)
+        self.redirect_listen.flatten()
     }
 
     /// The scheme of default URLs: https if there is a certificate.
@@ -183,30 +185,40 @@ impl Config {
     pub fn family_hosts(&self) -> impl Iterator<Item = &String> {
         self.ipv4_host.iter().chain(&self.ipv6_host)
     }
+
+    /// quota-svc's configuration. The data directory's store is used unless --redis-url is set.
+    pub fn quota(&self) -> quota_svc::config::Config {
+        quota_svc::config::Config {
+            listen: self.quota_listen,
+            quota_token_file: Some(data_dir::quota_token_file(&self.data_dir)),
+            store: StoreArgs {
+                redis_url: self.redis_url.clone(),
+                store_file: self.redis_url.is_none().then(|| data_dir::store_file(&self.data_dir)),
+                ..StoreArgs::default()
+            },
+            limits: self.limits,
+            ..quota_svc::config::Config::default()
+        }
+    }
+
+    /// The geo flags. Without `--geo-db`, the databases come from the data directory, if it has any.
+    pub fn geo_args(&self) -> GeoArgs {
+        GeoArgs { default_dir: Some(data_dir::geo_dir(&self.data_dir)), ..self.geo.clone() }
+    }
+
+    /// The edge's flags.
+    pub fn edge(&self) -> EdgeArgs {
+        let is_none = self.trusted_proxies == ["none"];
+        let trusted_proxies = if is_none { Vec::new() } else { self.trusted_proxies.clone() };
+        EdgeArgs { trusted_proxies, colo: self.colo.clone(), ..EdgeArgs::default() }
+    }
 }
 
-/// A listen address, or `none`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AddrOrNone(pub Option<SocketAddr>);
+/// `None` for the value `none`.
+pub type AddrOrNone = Option<SocketAddr>;
 
-/// Parses `none`, and the addresses that another parser accepts.
-#[derive(Debug, Clone, Copy)]
-struct OrNone<P>(P);
-
-impl<P: TypedValueParser<Value = SocketAddr>> TypedValueParser for OrNone<P> {
-    type Value = AddrOrNone;
-
-    fn parse_ref(
-        &self,
-        command: &clap::Command,
-        arg: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<AddrOrNone, clap::Error> {
-        if value == "none" {
-            return Ok(AddrOrNone(None));
-        }
-        self.0.parse_ref(command, arg, value).map(|addr| AddrOrNone(Some(addr)))
-    }
+fn addr_or_none(text: &str) -> Result<AddrOrNone, &'static str> {
+    if text == "none" { Ok(None) } else { parse_listen_addr(text, None).map(Some) }
 }
 
 #[cfg(test)]
@@ -286,5 +298,11 @@ mod tests {
             let error = parse(&format!("{api} {flags}")).unwrap().check().unwrap_err().to_string();
             assert!(error.contains("a name of its own"), "{flags}: {error}");
         }
+    }
+
+    #[test]
+    fn write_timeout_is_shorter_than_the_deadline_of_the_dashboard() {
+        let write_timeout = quota_svc::store::StoreArgs::default().write_timeout;
+        assert!(write_timeout < dashboard_api::deadline::QUOTA_TIMEOUT, "{write_timeout:?}");
     }
 }

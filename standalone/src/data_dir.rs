@@ -28,19 +28,15 @@ pub fn command_socket(dir: &Path) -> PathBuf {
     dir.join("commands.sock")
 }
 
-/// The path of the file that marks a directory whose accounts and keys are in Redis.
-fn redis_marker(dir: &Path) -> PathBuf {
-    dir.join("uses-redis")
-}
-
-/// Creates the marker if Redis is used. Otherwise warns if it exists, because the directory's accounts and keys are not
-/// those in Redis.
-pub fn note_store(dir: &Path, is_redis: bool) -> io::Result<()> {
-    let marker = redis_marker(dir);
+/// Marks a directory whose accounts and keys are in Redis. If it is marked and Redis is not used, warns that its accounts and
+/// keys are not those in Redis.
+pub fn note_store(dir: &Path, is_redis: bool) {
+    let marker = dir.join("uses-redis");
     if is_redis {
-        return fs::write(marker, "ip-lookup has used --redis-url with this directory.\n");
-    }
-    if marker.exists() {
+        if let Err(error) = fs::write(marker, "ip-lookup has used --redis-url with this directory.\n") {
+            tracing::warn!(%error, "can't note in the data directory that Redis is used");
+        }
+    } else if marker.exists() {
         tracing::warn!(
             store = %store_file(dir).display(),
             "an earlier start used --redis-url; this one uses the accounts and keys in the data directory. Set --redis-url \
@@ -48,7 +44,6 @@ pub fn note_store(dir: &Path, is_redis: bool) -> io::Result<()> {
             marker.display()
         );
     }
-    Ok(())
 }
 
 /// Adds a hint at --data-dir to an error that permissions or a read-only file system have caused.
@@ -75,19 +70,15 @@ fn create_files(dir: &Path) -> anyhow::Result<SessionKey> {
     let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     created.with_context(|| format!("can't create the data directory {} (--data-dir)", dir.display()))?;
     let session_key = SessionKey::load_or_create(&dir.join("session.key"))?;
-    let quota_token_file = quota_token_file(dir);
-    if !quota_token_file.exists() {
-        create_token(&quota_token_file)
-            .with_context(|| format!("can't write the quota token {}", quota_token_file.display()))?;
+    let token_file = quota_token_file(dir);
+    if !token_file.exists() {
+        let mut token = [0; 32];
+        getrandom::fill(&mut token).context("can't get random bytes from the operating system")?;
+        let line = data_encoding::HEXLOWER.encode(&token) + "\n";
+        base::atomic_file::create(&token_file, line.as_bytes())
+            .with_context(|| format!("can't write the quota token {}", token_file.display()))?;
     }
     Ok(session_key)
-}
-
-fn create_token(path: &Path) -> anyhow::Result<()> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).context("can't get random bytes from the operating system")?;
-    let line = data_encoding::HEXLOWER.encode(&bytes) + "\n";
-    Ok(base::atomic_file::create(path, line.as_bytes())?)
 }
 
 #[cfg(test)]

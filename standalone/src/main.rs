@@ -8,7 +8,6 @@ mod commands;
 mod config;
 mod data_dir;
 mod ports;
-mod service_configs;
 mod service_urls;
 mod services;
 

@@ -3,18 +3,20 @@
 use anyhow::Context;
 use http_server::{ErrorResponder, HostRouter, Tls};
 use poem::EndpointExt;
-use poem::endpoint::BoxEndpoint;
-use service_kit::{AdminServer, Kit, PortArgs, PublicPort, wrong_host};
+use service_kit::{AdminServer, Kit, PortArgs, PortService, PublicPort, wrong_host};
 
 use crate::config::Config;
 use crate::service_urls::ServiceUrls;
 
+/// The service label in the metrics of ports that several services share.
+const NAME: &str = "ip-lookup";
+
 /// The ports other than that of quota-svc, bound but not served yet.
 pub struct Ports {
     /// With the port that redirects to it.
-    pub api: PublicPort,
+    api: PublicPort,
     /// `None` if the dashboard shares the API's port.
-    pub dashboard: Option<PublicPort>,
+    dashboard: Option<PublicPort>,
     pub admin: AdminServer,
 }
 
@@ -53,27 +55,44 @@ impl Ports {
         let api = self.api.local_addr();
         ServiceUrls::at(config, api, self.dashboard.as_ref().map_or(api, PublicPort::local_addr))
     }
-}
 
-/// What the API's port and the dashboard's port serve; `None` if they share one. Without `--api-host`, a port serves its
-/// service for every host. The errors of the services format the 421 for other hosts.
-pub fn endpoints(
-    config: &Config,
-    kit: &Kit,
-    (api_errors, dashboard_errors): (ErrorResponder, ErrorResponder),
-    api: BoxEndpoint<'static>,
-    dashboard: BoxEndpoint<'static>,
-) -> (BoxEndpoint<'static>, Option<BoxEndpoint<'static>>) {
-    let Some(api_host) = &config.api_host else { return (api, Some(dashboard)) };
-    let router = |errors| HostRouter::new(wrong_host(kit, "ip-lookup", errors));
-    let api_hosts: Vec<_> = config.family_hosts().chain([api_host]).collect();
-    let api = router(api_errors).hosts(api_hosts.clone(), api);
-    match &config.dashboard_host {
-        None => (api.boxed(), Some(dashboard)),
-        Some(host) if config.dashboard_listen.is_none() => (api.hosts([host], dashboard).boxed(), None),
-        Some(host) => {
-            let dashboard = router(dashboard_errors).hosts([host], dashboard).elsewhere(api_hosts);
-            (api.elsewhere([host]).boxed(), Some(dashboard.boxed()))
-        }
+    /// Serves until shutdown is complete. Without `--api-host`, a port serves its service for every host. The errors of the
+    /// services format the 421 for other hosts.
+    pub async fn serve(
+        self,
+        config: &Config,
+        kit: &Kit,
+        mut lookup: PortService,
+        mut dashboard: PortService,
+    ) {
+        self.admin.serve();
+        // The redirect port is for all hosts, an unknown one is redirected to the API.
+        lookup.redirects.append(&mut dashboard.redirects);
+        // If the dashboard shares the API's port, its tasks must run as long as that is served.
+        let _dashboard_tasks = std::mem::take(&mut dashboard.tasks);
+        let router = |errors: &ErrorResponder| HostRouter::new(wrong_host(kit, NAME, errors.clone()));
+        let (api, own) = match &config.api_host {
+            None => (lookup.endpoint, Some(dashboard.endpoint)),
+            Some(api_host) => {
+                let api_hosts: Vec<_> = config.family_hosts().chain([api_host]).collect();
+                let api = router(&lookup.errors).hosts(api_hosts.clone(), lookup.endpoint);
+                match &config.dashboard_host {
+                    None => (api.boxed(), Some(dashboard.endpoint)),
+                    Some(host) if self.dashboard.is_none() => {
+                        (api.hosts([host], dashboard.endpoint).boxed(), None)
+                    }
+                    Some(host) => {
+                        let own = router(&dashboard.errors).hosts([host], dashboard.endpoint);
+                        (api.elsewhere([host]).boxed(), Some(own.elsewhere(api_hosts).boxed()))
+                    }
+                }
+            }
+        };
+        let serving_dashboard = async {
+            if let Some((port, endpoint)) = self.dashboard.zip(own) {
+                port.serve(NAME, PortService { endpoint, ..dashboard }).await;
+            }
+        };
+        tokio::join!(self.api.serve(NAME, PortService { endpoint: api, ..lookup }), serving_dashboard);
     }
 }

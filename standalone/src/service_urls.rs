@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use dashboard_api::config::check_cookies;
 use service_kit::is_local_http;
 use url::Url;
@@ -24,35 +24,32 @@ impl ServiceUrls {
     /// machines can't open.
     pub fn new(config: &Config) -> anyhow::Result<Self> {
         let named = config.public_url.is_some() || config.dashboard_host.is_some();
-        if !named && config.dashboard_addr().ip().is_unspecified() {
-            bail!(
-                "--dashboard-listen {} accepts connections from other machines, so --public-url must be set: to the \
-                 dashboard's https:// URL behind a proxy with TLS, to http://HOST:{port} with --insecure-cookies on a \
-                 network that you trust, or to http://localhost:{port} if only this machine uses it",
-                config.dashboard_addr(),
-                port = config.dashboard_addr().port()
-            );
-        }
-        let urls = Self::at(config, config.listen, config.dashboard_addr());
+        let addr = config.dashboard_addr();
+        ensure!(
+            named || !addr.ip().is_unspecified(),
+            "--dashboard-listen {addr} accepts connections from other machines, so --public-url must be set: to the \
+             dashboard's https:// URL behind a proxy with TLS, to http://HOST:{port} with --insecure-cookies on a \
+             network that you trust, or to http://localhost:{port} if only this machine uses it",
+            port = addr.port()
+        );
+        let urls = Self::at(config, config.listen, addr);
         let api: Url = urls.api.parse().context("--base-url")?;
         let dashboard: Url = urls.dashboard.parse().context("--public-url")?;
         check_cookies(&dashboard, config.insecure_cookies)?;
-        if dashboard.path() != "/" {
-            bail!(
-                "--public-url {} must not have a path: give the dashboard its own host name",
-                urls.dashboard
-            );
-        }
+        ensure!(
+            dashboard.path() == "/",
+            "--public-url {} must not have a path: give the dashboard its own host name",
+            urls.dashboard
+        );
         check_host("--base-url", &api, "--api-host", config.api_host.as_deref())?;
         check_host("--public-url", &dashboard, "--dashboard-host", config.dashboard_host.as_deref())?;
         let given = config.base_url.is_some() || config.public_url.is_some() || config.api_host.is_some();
-        if given && api.origin() == dashboard.origin() && api.path() == "/" {
-            bail!(
-                "the URLs of the API and the dashboard are both {} (--base-url, --public-url): give the API and the dashboard different host names or ports, \
+        ensure!(
+            !(given && api.origin() == dashboard.origin() && api.path() == "/"),
+            "the URLs of the API and the dashboard are both {} (--base-url, --public-url): give the API and the dashboard different host names or ports, \
                  because both use / and /api/v1",
-                urls.api
-            );
-        }
+            urls.api
+        );
         urls.warn_about_local_links(config, is_local_http(&api), is_local_http(&dashboard));
         Ok(urls)
     }
@@ -81,24 +78,23 @@ impl ServiceUrls {
             Some(host) => format!("https://{host}:{}", addr.port()),
             None => url_of(scheme, addr),
         };
-        let api_url = config.base_url.clone();
-        let dashboard_url = config.public_url.clone();
+        let api = || derived(&config.api_host, config.scheme(), api);
+        let dashboard = || derived(&config.dashboard_host, config.dashboard_scheme(), dashboard);
         Self {
-            api: api_url.unwrap_or_else(|| derived(&config.api_host, config.scheme(), api)),
-            dashboard: dashboard_url
-                .unwrap_or_else(|| derived(&config.dashboard_host, config.dashboard_scheme(), dashboard)),
+            api: config.base_url.clone().unwrap_or_else(api),
+            dashboard: config.public_url.clone().unwrap_or_else(dashboard),
         }
     }
 }
 
 /// Rejects a URL that the service would not serve, because it has another host name.
 fn check_host(flag: &str, url: &Url, host_flag: &str, host: Option<&str>) -> anyhow::Result<()> {
-    match host {
-        Some(host) if url.scheme() != "https" || url.host_str() != Some(host) => {
-            bail!("{flag} {url} must be an https:// URL with the host of {host_flag} {host}")
-        }
-        _ => Ok(()),
-    }
+    let Some(host) = host else { return Ok(()) };
+    ensure!(
+        url.scheme() == "https" && url.host_str() == Some(host),
+        "{flag} {url} must be an https:// URL with the host of {host_flag} {host}"
+    );
+    Ok(())
 }
 
 /// URL to open in a browser: loopback and unspecified addresses become `localhost`.

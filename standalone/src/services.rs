@@ -4,11 +4,12 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use base::flags::flag_defaults;
 use dashboard_api::app::DashboardService;
 use dashboard_api::session::SessionKey;
 use edge::Edge;
@@ -20,31 +21,29 @@ use quota_client::{ChargeService, QuotaClient, QuotaToken};
 use quota_svc::app::QuotaService;
 use quota_svc::store::embedded::OpenError;
 use service_kit::command_line::print;
-use service_kit::{Kit, PortService, responder};
+use service_kit::{Kit, PublicServiceArgs, responder};
 use tokio::task::JoinSet;
+use url::Url;
 
 use crate::acme::Acme;
-use crate::banner::Banner;
 use crate::config::Config;
-use crate::ports::{self, Ports};
+use crate::ports::Ports;
 use crate::service_urls::ServiceUrls;
-use crate::{bootstrap, command_socket, commands, data_dir};
+use crate::{banner, bootstrap, command_socket, commands, data_dir};
 
 /// Timeout per call during startup. Generous, because the machine may be busy.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Starts all services, prints the banner and returns when all have stopped.
 pub async fn run(config: &Config, kit: &Kit) -> anyhow::Result<()> {
-    let result = start(config, kit).await;
-    let is_served = |error: &anyhow::Error| {
-        is_taken(error) && command_socket::is_served(&data_dir::command_socket(&config.data_dir))
-    };
-    result.map_err(|error| match is_served(&error) {
-        true => error.context(format!(
-            "ip-lookup already runs with the data directory {}: stop it, or choose another --data-dir and other ports",
-            config.data_dir.display()
-        )),
-        false => error,
+    start(config, kit).await.map_err(|error| {
+        match is_taken(&error) && command_socket::is_served(&data_dir::command_socket(&config.data_dir)) {
+            true => error.context(format!(
+                "ip-lookup already runs with the data directory {}: stop it, or choose another --data-dir and other ports",
+                config.data_dir.display()
+            )),
+            false => error,
+        }
     })
 }
 
@@ -89,9 +88,7 @@ async fn start(config: &Config, kit: &Kit) -> anyhow::Result<()> {
     let quota_kit = Kit { lifecycle: Lifecycle::new(&kit.serve), ..kit.clone() };
     let quota = QuotaService::start(Some(quota_port), &config.quota(), &quota_kit).await;
     let quota = quota.map_err(|error| data_dir::suggest_data_dir(&config.data_dir, error))?;
-    if let Err(error) = data_dir::note_store(&config.data_dir, config.redis_url.is_some()) {
-        tracing::warn!(%error, "can't note in the data directory that Redis is used");
-    }
+    data_dir::note_store(&config.data_dir, config.redis_url.is_some());
     let (quota_addr, charges) = (quota.local_addr(), quota.charge_service());
     let quota = tokio::spawn(kit.tasks.watch("quota-svc", quota.run()));
     let mut forwarding = JoinSet::new();
@@ -154,10 +151,8 @@ async fn serve_public(
     // With --api-host alone, the dashboard may be for this machine only.
     let local_dashboard = config.api_host.is_some() && urls.dashboard.starts_with("http://");
     let dashboard_url = Some(&*urls.dashboard).filter(|_| redirects && !local_dashboard);
-    let mut lookup = lookup.into_port_service(redirects)?;
-    let mut dashboard = dashboard.into_port_service(dashboard_url)?;
-    // The redirect port is for all hosts, an unknown one is redirected to the API.
-    lookup.redirects.append(&mut dashboard.redirects);
+    let lookup = lookup.into_port_service(redirects)?;
+    let dashboard = dashboard.into_port_service(dashboard_url)?;
     let inaccessible = "can't access the store: check --redis-url, or omit it to use --data-dir";
     let has_account = tokio::select! {
         found = bootstrap::has_account(&client) => found.context(inaccessible)?,
@@ -169,37 +164,85 @@ async fn serve_public(
             Some(bootstrap::create_account(&client, config.print_credentials).await.context(inaccessible)?)
         }
     };
-    let program = commands::program(config);
-    let local_api = config.base_url.is_none() && config.api_host.is_none();
-    // The peer address of connections from this machine.
-    let listen = config.listen.ip();
-    let own_address = if listen.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { listen };
-    let banner = Banner {
-        urls,
-        local_api,
-        trusts_this_machine: local_api && trusted.contains(own_address),
-        proxy_protocol: config.listener.proxy_protocol,
-        program: &program,
-        geo: &geo,
-        admin: ports.admin.local_addr(),
-    };
-    ports.admin.serve();
-    banner.print(first_start.as_ref());
+    banner::print(config, urls, &trusted, &geo, ports.admin.local_addr(), first_start.as_ref());
     let mut background = JoinSet::new();
     if let Some(acme) = acme {
         background.spawn(kit.tasks.watch("certificate renewal", acme.run()));
     }
-    // If the dashboard shares the API's port, its tasks must run as long as that is served.
-    let _dashboard_tasks = std::mem::take(&mut dashboard.tasks);
-    let errors = (lookup.errors.clone(), dashboard.errors.clone());
-    let (api_endpoint, dashboard_endpoint) =
-        ports::endpoints(config, kit, errors, lookup.endpoint, dashboard.endpoint);
-    let serving_dashboard = async {
-        if let Some((port, endpoint)) = ports.dashboard.zip(dashboard_endpoint) {
-            port.serve("ip-lookup", PortService { endpoint, ..dashboard }).await;
-        }
-    };
-    let lookup = PortService { endpoint: api_endpoint, ..lookup };
-    tokio::join!(ports.api.serve("ip-lookup", lookup), serving_dashboard);
+    ports.serve(config, kit, lookup, dashboard).await;
     Ok(())
+}
+
+impl Config {
+    fn lookup(&self, quota: SocketAddr, urls: &ServiceUrls) -> lookup_svc::config::Config {
+        let mut config = lookup_svc::config::Config {
+            base_url: urls.api.clone(),
+            ipv4_host: self.ipv4_host.clone(),
+            ipv6_host: self.ipv6_host.clone(),
+            dashboard_url: urls.dashboard.clone(),
+            ratelimit_headers: self.ratelimit_headers,
+            edge: self.edge(),
+            geo: self.geo_args(),
+            service: self.service_args(self.listen),
+            ..lookup_svc::config::Config::default()
+        };
+        config.quota.quota_url = format!("http://{quota}");
+        config.quota.quota_token_file = Some(data_dir::quota_token_file(&self.data_dir));
+        config
+    }
+
+    fn dashboard(
+        &self,
+        quota: SocketAddr,
+        session_key: SessionKey,
+        urls: &ServiceUrls,
+    ) -> anyhow::Result<dashboard_api::config::Config> {
+        let is_named = self.public_url.is_some() || self.dashboard_host.is_some();
+        let url: Url = urls.dashboard.parse().context("--public-url")?;
+        let mut config = dashboard_api::config::Config {
+            quota_url: format!("http://{quota}"),
+            quota_token_file: Some(data_dir::quota_token_file(&self.data_dir)),
+            default_host: url.host_str().map(str::to_owned),
+            public_url: is_named.then_some(url),
+            lookup_url: urls.api.parse().context("--base-url")?,
+            edge: self.edge(),
+            service: self.service_args(self.dashboard_addr()),
+            notices: self.notices.clone(),
+            ..dashboard_api::config::Config::default()
+        };
+        config.accounts.session_key = Some(session_key);
+        config.accounts.signup = self.signup;
+        // Some browsers reject Secure cookies over plain HTTP. Loopback traffic does not leave the machine.
+        let local_only = !is_named && self.dashboard_addr().ip().is_loopback();
+        config.accounts.insecure_cookies = self.insecure_cookies || local_only;
+        Ok(config)
+    }
+
+    fn service_args(&self, listen: SocketAddr) -> PublicServiceArgs {
+        let (serving, listener) = (self.serve_args(), self.listener.clone());
+        PublicServiceArgs { listen, serving, listener, ..flag_defaults() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[test]
+    fn dashboard_accepts_the_host_of_its_default_url() {
+        for (flags, host) in [
+            ("", "localhost"),
+            ("--dashboard-listen 192.0.2.1:8081 --insecure-cookies", "192.0.2.1"),
+            ("--dashboard-listen [2001:db8::1]:8081 --insecure-cookies", "2001:db8::1"),
+            ("--public-url https://keys.example", "keys.example"),
+        ] {
+            let flags_of = ["ip-lookup"].into_iter().chain(flags.split_whitespace());
+            let config = Config::try_parse_from(flags_of).unwrap();
+            let (urls, key) = (ServiceUrls::new(&config).unwrap(), SessionKey::generate().unwrap());
+            let dashboard = config.dashboard(config.quota_listen, key, &urls).unwrap();
+            assert_eq!(dashboard.host().as_deref(), Some(host), "{flags}");
+        }
+    }
 }

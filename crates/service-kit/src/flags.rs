@@ -85,7 +85,8 @@ impl TypedValueParser for ListenAddrParser {
     }
 }
 
-fn parse_listen_addr(text: &str, default_ip: Option<IpAddr>) -> Result<SocketAddr, &'static str> {
+/// Parses what [`ListenAddrParser`] accepts. A port alone is on `default_ip`, or on all addresses.
+pub fn parse_listen_addr(text: &str, default_ip: Option<IpAddr>) -> Result<SocketAddr, &'static str> {
     const EXPECTED: &str =
         "expected ADDRESS:PORT, :PORT or PORT, for example 127.0.0.1:8080, [::]:8080 or 8080";
     if let Ok(addr) = text.parse() {

@@ -25,7 +25,10 @@ pub mod telemetry;
 pub use background::BackgroundTasks;
 pub use body::BodyLimit;
 pub use error::{ErrorBody, add_missing_headers, catch_all, method_not_allowed, responder};
-pub use flags::{ListenAddrParser, LogFormat, TelemetryArgs, base_url, host_flag, is_local_http, web_url};
+pub use flags::{
+    ListenAddrParser, LogFormat, TelemetryArgs, base_url, host_flag, is_local_http, parse_listen_addr,
+    web_url,
+};
 pub use json::SerdeJson;
 pub use kit::{AdminServer, Kit};
 pub use page_header::{ICON, PageLinks, THEME, escape, icon_url};
