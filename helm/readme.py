@@ -16,8 +16,7 @@ HEAD = """# ip-lookup
 
 A self-hosted IP lookup API with scoped API keys, a daily quota and a burst limit, behind any ingress.
 
-There are no published images yet. Before the installation, build them, and push them and Valkey's image to a registry
-that your cluster can reach:
+There are no published images yet. Build them, and push them and Valkey's image to a registry that your cluster can reach:
 
 ```sh
 REGISTRY=registry.example.org
@@ -37,8 +36,8 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
   --set geo.provider=dbip-lite
 ```
 
-The store is a single Valkey in this chart, or your own Redis (`externalRedis`). `ci/` has a values file for each common
-setup. `helm install` prints the commands that create the first account and API key. Or let the chart create them:
+`ci/` has a values file for each common setup. `helm install` prints the commands that create the first account and API
+key. Or let the chart create them:
 
 ```sh
 kubectl create namespace ip-lookup
@@ -50,15 +49,14 @@ helm install … --set firstAccount.existingSecret=first-account
 - The bundled Valkey needs a default StorageClass (`kubectl get storageclass`) or `valkey.persistence.storageClass`;
   without either, its pod stays Pending.
 - In `--set`, escape a comma that is part of a value: `--set 'log.level=warn\\,hyper=debug'`.
-- Secrets are created by the first installation and reused by upgrades. For tools that render without a cluster (Argo
-  CD, `helm template | kubectl apply`), set `valkey.existingSecret`, `quota.token.existingSecret`,
+- The chart creates Secrets once and reuses them. For tools that render without a cluster (Argo CD, `helm template | kubectl apply`), set `valkey.existingSecret`, `quota.token.existingSecret`,
   `dashboard.session.existingSecret` and, with the exporter, `valkey.exporter.existingSecret`.
 
 ## Edge profiles
 
 `edge.profile` names the ingress controller or load balancer in front of the services. It sets that controller's
-annotations or objects, the flags of the services, and the trusted proxies: the controller's own pods, found through its
-Service. A connection fact that the controller does not provide is null; a client can't forge it.
+annotations or objects, the flags of the services, and the trusted proxies: the controller's own pods. A connection fact
+that the controller does not provide is null; a client can't forge it.
 
 | Profile | Client address | HTTP version | TLS version and cipher | Round-trip time | Also requires |
 |---|---|---|---|---|---|
@@ -75,13 +73,12 @@ Service. A connection fact that the controller does not provide is null; a clien
 | `direct` | yes | yes | yes | yes, without PROXY protocol | certificates in Secrets, see [below](#without-a-proxy) |
 | `none` | the TCP peer's | the TCP peer's | no | the TCP peer's | |
 
-A discovered pod that is removed stays trusted for 60 s, because its last requests are still in flight. If Kubernetes gives
-its address to another pod within that time, that pod can forge client addresses: `networkPolicy` admits only pods of the
-controller's namespace.
+A discovered pod that is removed stays trusted for 60 s, because its last requests are still in flight. A pod that gets its
+address within that time can forge client addresses: `networkPolicy` admits only pods of the controller's namespace.
 
 The services also use the `X-Request-Id` and the `traceparent` of trusted proxies, so a client's must not get through:
 
-- Most profiles remove or replace both headers, and the services generate the ID; the HAProxy profiles set their own.
+- Most profiles remove or replace both headers.
 - `ingress-nginx` without `proxy-set-headers`, and `aws-alb`, which can't remove headers, pass them on: a client can then
   choose the request ID in the log and whether its requests are traced.
 - `cloudflare`: the Transform Rule must remove both. `custom`: your proxy must set or remove both.
@@ -90,8 +87,8 @@ The services also use the `X-Request-Id` and the `traceparent` of trusted proxie
 
 With `ingress.enabled` and `ingress.tls.enabled`, the routes need two Secrets of type `kubernetes.io/tls`:
 `{fullname}-api-tls` and `{fullname}-dashboard-tls`, or those of `ingress.tls.apiSecret` and
-`ingress.tls.dashboardSecret`. `{fullname}` is `ip-lookup` for a release of that name. From certificate files (create the namespace first, and the second
-Secret likewise), or by cert-manager with its annotation, its dot escaped:
+`ingress.tls.dashboardSecret`. `{fullname}` is `ip-lookup` for a release of that name. From certificate files (create the
+namespace first, and the second Secret likewise), or by cert-manager with its annotation:
 
 ```sh
 kubectl -n ip-lookup create secret tls ip-lookup-api-tls --cert=api.pem --key=api.key
@@ -113,25 +110,21 @@ helm install ip-lookup helm/ip-lookup --namespace ip-lookup --create-namespace \
 ```
 
 - The API and the dashboard each have a Service of type LoadBalancer with `externalTrafficPolicy: Local`, which preserves
-  the client's address: only nodes with a pod get connections, so run several pods. The load balancer must forward TCP;
-  set its options with `service`, and those of one of the two with `service.api` or `service.dashboard`.
-- Certificates are in the Secrets `{fullname}-api-tls` and `{fullname}-dashboard-tls`. With `edge.direct.issuer`,
-  cert-manager creates and renews them; port 80 is taken, so the issuer must use DNS-01. The pods wait for the Secrets,
-  and use renewed certificates without a restart.
-- Port 80 redirects to HTTPS. A key that was sent to it must be considered compromised.
-- `helm test` checks the certificate for `hosts.api`. If its authority is private, set `edge.direct.caKey`.
-- For load balancers that replace the client's address and send it in a PROXY protocol header, set
-  `edge.direct.proxyProtocol=true`, `edge.trustedProxies` to their addresses, and the annotation that turns the header on.
+  the client's address: only nodes with a pod get connections, so run several pods. The load balancer must forward TCP.
+- With `edge.direct.issuer`, cert-manager creates and renews the certificates; port 80 is taken, so the issuer must use
+  DNS-01. Without it, create the Secrets above. The pods wait for them, and use renewed certificates without a restart.
+- `helm test` checks the certificate. If its authority is private, set `edge.direct.caKey`.
+- For load balancers that send the client's address in a PROXY protocol header, set `edge.direct.proxyProtocol=true`,
+  `edge.trustedProxies` to their addresses, and the annotation that turns the header on.
 
 ## Both addresses on the home page
 
 With `hosts.ipv4` and `hosts.ipv6`, further names of the API, the home page shows a visitor's address of the other
-family, too. The chart creates routes for them, and with `ingress.tls.enabled` each has a Secret, `{fullname}-api-ipv4-tls`
-and `{fullname}-api-ipv6-tls`, unless `ingress.tls.apiSecret` names one for all. With `edge.profile=direct`, the API's
-certificate must have all three names; `edge.direct.issuer` requests that.
+family, too. With `ingress.tls.enabled`, each has a Secret, `{fullname}-api-ipv4-tls` and `{fullname}-api-ipv6-tls`, unless
+`ingress.tls.apiSecret` names one for all. With `edge.profile=direct`, the API's certificate must have all three names.
 
 Create an A record for `hosts.ipv4` and an AAAA record for `hosts.ipv6`, and exclude both from ExternalDNS where it would
-create records of both families. Clients must reach the services by IPv6 (`service.ipFamilyPolicy`).
+create others. Clients must reach the services by IPv6 (`service.ipFamilyPolicy`).
 
 ## Without an Ingress
 
@@ -145,18 +138,17 @@ Chrome and Firefox accept the dashboard's https cookies on `http://localhost`; f
 
 ## Geo data
 
-Pods start with the built-in data. The container `geo-refresh` downloads the databases in the background
-(`geo-update --every`; the chart does not use `--geo-update`), so a provider's outage does not prevent pods from
-starting. `/readyz` of lookup-svc lists the databases in use. Databases that would not fit the memory limits, by default those above 213 MiB, are rejected: raise
-`lookup.resources.limits.memory` and `geo.resources.limits.memory`.
+Pods start with the built-in data. The container `geo-refresh` downloads the databases in the background. Databases that
+would not fit the memory limits, by default those above 213 MiB, are rejected: raise `lookup.resources.limits.memory` and
+`geo.resources.limits.memory`.
 
 Each pod downloads its own copy. With `geo.shared.enabled=true`, a CronJob downloads once into a volume that all pods
 read; its storage class must support `ReadWriteMany`. If you turn it off again, the volume stays, so that `helm rollback`
 can return to it; delete it with `kubectl delete pvc {fullname}-geo`.
 
-The CronJob writes as user 65532 and group 65532 (`fsGroup`). Most volumes are given to that group when they are mounted;
-NFS and `hostPath` are not. If their directory belongs to root, geo-update reports "Permission denied". Then change its
-owner on the server or, unless the server maps root to another user, in the CronJob:
+The CronJob writes as user and group 65532 (`fsGroup`). Most volumes are given to that group when they are mounted; NFS
+and `hostPath` are not: if geo-update reports "Permission denied", change the directory's owner on the server or, unless
+the server maps root to another user, in the CronJob:
 
 ```yaml
 geo:
@@ -185,8 +177,8 @@ networkPolicy:
 
 ## Grow the volume
 
-The size in a StatefulSet can't be changed, so `helm upgrade` with another `valkey.persistence.size` fails. If the storage
-class allows expansion, enlarge the claim, then replace the StatefulSet without deleting its pod:
+`helm upgrade` with another `valkey.persistence.size` fails: a StatefulSet can't change it. If the storage class allows
+expansion, enlarge the claim, then replace the StatefulSet without deleting its pod:
 
 ```sh
 kubectl -n ip-lookup patch pvc data-ip-lookup-valkey-0 -p '{"spec":{"resources":{"requests":{"storage":"5Gi"}}}}'
@@ -199,25 +191,24 @@ The same applies to `valkey.persistence.existingClaim` and `storageClass`, excep
 
 ## Test
 
-`helm test` checks that the API responds, through quota-svc and the store, and that discovery has found a proxy. It runs as
-the Job `{fullname}-selftest`. `helm uninstall` leaves a failed one, so Kubernetes deletes it after 10 minutes, and the next
-`helm test` at once. Until then, `kubectl logs job/{fullname}-selftest` says why it has failed (`helm test --logs` finds no
+`helm test` checks that the API responds, through quota-svc and the store, and that discovery has found a proxy. For 10
+minutes, or until the next one, `kubectl logs job/{fullname}-selftest` says why it has failed (`helm test --logs` finds no
 logs: it expects a pod).
 
 ## Uninstall
 
 `helm uninstall` deletes everything except the volumes with data: `data-{fullname}-valkey-0`, and `{fullname}-backup` if
-backups are enabled. A release with the same name and namespace uses them again; its passwords and tokens are new, so
-everybody has to sign in again. To delete the data: `kubectl delete pvc data-{fullname}-valkey-0`.
+backups are enabled. A release with the same name and namespace uses them again; all sessions end. To
+delete the data: `kubectl delete pvc data-{fullname}-valkey-0`.
 
 ## Backup
 
 With `valkey.backup.enabled=true`, a CronJob runs `quota-svc export` and keeps the last `valkey.backup.keep` files in the
 volume `{fullname}-backup`: `latest.jsonl`, and older ones named by their time. They contain password hashes: protect the
-volume like the store. The alert `IpLookupBackupOld` fires if none has succeeded for 36 hours.
+volume like the store.
 
 A restore adds what is missing in the store and changes nothing that exists. The suspended CronJob `{fullname}-restore` is
-its template; the images have no shell, and need none:
+its template:
 
 ```sh
 kubectl -n ip-lookup create job restore-1 --from=cronjob/ip-lookup-restore
@@ -236,8 +227,8 @@ kubectl -n ip-lookup exec -i deploy/ip-lookup-dashboard-api -c quota-svc -- quot
 ## Move to your own Redis
 
 With `externalRedis.url`, the pods use your Redis, and `valkey.enabled=true` (the default) keeps the bundled Valkey running,
-so that `helm rollback` can return to it. Copy the data right before the upgrade; this needs the image `ip-lookup`, built
-and pushed as above with `--target ip-lookup`:
+so that `helm rollback` can return to it. Copy the data right before the upgrade, with the image `ip-lookup`, built and
+pushed as above with `--target ip-lookup`:
 
 ```sh
 kubectl -n ip-lookup exec deploy/ip-lookup-dashboard-api -c quota-svc -- quota-svc export > export.jsonl
@@ -247,22 +238,22 @@ helm upgrade … --set externalRedis.url=redis://redis.example:6379     # the po
 helm upgrade … --set valkey.enabled=false                             # later: deletes Valkey, keeps its volume
 ```
 
-What changes after the export is not copied. An import only adds what is missing, so before you repeat it, empty the new
-store. With another `quota.keyPrefix` than the default, this command can't be used.
+What changes after the export is not copied. Before you repeat an import, empty the new store: it only adds what is
+missing. With another `quota.keyPrefix` than the default, this command can't be used.
 
 ## Values
 
 <!-- Generated by helm/readme.py from values.yaml. -->
 
-`values.yaml` (`helm show values`) has all values. The tables leave out the usual options of Kubernetes objects: images, replicas and autoscaling,
-scheduling, labels, additional flags, containers, volumes and environment variables, and the names of entries in Secrets.
+`helm show values` has all values. The tables leave out the usual options of Kubernetes objects: images, replicas,
+scheduling, security contexts, labels, existing volumes, additional containers and the like, and the names of entries in Secrets.
 """
 
 # Texts at the top of a section.
 INTRODUCTIONS = {
     "Store": """
 The bundled Valkey is a single pod. While it restarts, lookups get 500 for 8 to 10 seconds, or longer if its volume can't
-be attached at once. If you can't accept that, use your own with automatic failover (Sentinel or Cluster):
+be attached at once. To avoid that, use your own with automatic failover (Sentinel or Cluster):
 
 ```sh
 helm install … --set valkey.enabled=false --set externalRedis.existingSecret=redis \\
@@ -279,6 +270,7 @@ USUAL = re.compile(
     r"(^|\.)(image\..*|(quota|dashboard|exporter)\.resources|replicaCount|autoscaling\..*|podDisruptionBudget\..*"
     r"|topologySpreadConstraints|podAnnotations|podLabels|nodeSelector|tolerations|affinity|priorityClassName|extra[A-Z].*|pod"
     r"|strategy|probes|relabelings|metricRelabelings|scrapeTimeout|labels|nameOverride|fullnameOverride|imagePull[A-Z].*|dnsPolicy|dnsConfig|hostAliases|interval|serviceAccount\..*"
+    r"|podSecurityContext|containerSecurityContext|service\.(annotations|loadBalancerClass|loadBalancerSourceRanges|ipFamilies)|(valkey|geo)\.[a-z]+\.existingClaim"
     r"|key|passwordKey|caKey|chargesKey|fullKey|secretKeys|storageClass|subPath|accessModes)$"
 )
 
