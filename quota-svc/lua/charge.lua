@@ -23,7 +23,7 @@
 -- could both allow the last request. One call charges a whole batch, in a Cluster its groups of one master. After a write
 -- the script must not fail, because the charges of all groups would: so the first read of a record uses `pcall`. A pause, and a count
 -- that reaches a level of the daily limit, are announced in the same step (announce.lua, which precedes this text).
--- The offsets are those of the table in src/domain/record/codec.rs. Never add a shebang: it would limit the script to one slot.
+-- The offsets are those of "Record format" in docs/architecture.md. Never add a shebang: it would limit the script to one slot.
 --
 -- Performance: every call runs the script from the top, so setup code costs time even for one charge. The hot path is
 -- inline in the loop. Rare code is in functions that use only their arguments, because Lua allocates an upvalue for
