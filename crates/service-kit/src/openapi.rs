@@ -1,7 +1,6 @@
-//! Completes OpenAPI documents: examples of responses, operations that need no authentication, license and contact.
+//! Completes the OpenAPI documents that poem-openapi generates: examples of responses, operations that need no
+//! authentication, license and contact.
 
-use poem_openapi::registry::Registry;
-use poem_openapi::types::Type as _;
 use serde_json::{Map, Value, json};
 
 use crate::error::ErrorBody;
@@ -82,13 +81,6 @@ impl OpenApiDocument {
     pub fn yaml(&self) -> String {
         serde_yaml::to_string(&self.0).expect("a JSON value can be written as YAML")
     }
-}
-
-/// The schema of [`ErrorBody`].
-pub fn error_schema() -> Value {
-    let mut registry = Registry::new();
-    ErrorBody::register(&mut registry);
-    json!(registry.schemas[&ErrorBody::name().into_owned()])
 }
 
 #[cfg(test)]
