@@ -91,22 +91,15 @@ impl Connections {
     fn take_idle(&self) -> Option<Connection> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         // The connection that was used last is on top. If it has expired, so have the others.
-        let connection = idle.pop().filter(|connection| connection.last_used.elapsed() < IDLE_TIMEOUT);
-        if connection.is_none() {
-            idle.clear();
-        }
-        connection
+        idle.pop().filter(|connection| connection.last_used.elapsed() < IDLE_TIMEOUT)
     }
 
-    /// Keeps the connection for the next call.
+    /// Keeps the connection for the next call, and closes those that have expired.
     fn keep(&self, mut connection: Connection) {
-        connection.last_used = Instant::now();
+        let now = Instant::now();
+        connection.last_used = now;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // After a peak, the connections at the bottom are not needed anymore.
-        let is_expired =
-            |unused: &Connection| connection.last_used.duration_since(unused.last_used) >= IDLE_TIMEOUT;
-        let expired = idle.iter().take_while(|unused| is_expired(unused)).count();
-        idle.drain(..expired);
+        idle.retain(|unused| now.duration_since(unused.last_used) < IDLE_TIMEOUT);
         idle.push(connection);
     }
 

@@ -40,17 +40,13 @@ pub enum ClientError {
 impl ClientError {
     /// Returns the error code of a [`ClientError::Api`], such as `account_not_found`.
     pub fn code(&self) -> Option<&str> {
-        match self {
-            Self::Api { code, .. } => Some(code),
-            _ => None,
-        }
+        let Self::Api { code, .. } = self else { return None };
+        Some(code)
     }
 
     pub fn status(&self) -> Option<u16> {
-        match self {
-            Self::Api { status, .. } => Some(*status),
-            _ => None,
-        }
+        let Self::Api { status, .. } = self else { return None };
+        Some(*status)
     }
 
     /// Returns whether a change may have been made although there is no valid response.

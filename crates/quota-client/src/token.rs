@@ -106,12 +106,8 @@ impl QuotaToken {
 /// Compares two `Authorization` headers, the first one from a request.
 fn is_equal(sent: &HeaderValue, own: &HeaderValue) -> bool {
     const SCHEME: &[u8] = b"Bearer ";
-    match sent.as_bytes().split_at_checked(SCHEME.len()) {
-        Some((scheme, token)) => {
-            scheme.eq_ignore_ascii_case(SCHEME) && token.ct_eq(&own.as_bytes()[SCHEME.len()..]).into()
-        }
-        None => false,
-    }
+    let Some((scheme, token)) = sent.as_bytes().split_at_checked(SCHEME.len()) else { return false };
+    scheme.eq_ignore_ascii_case(SCHEME) && token.ct_eq(&own.as_bytes()[SCHEME.len()..]).into()
 }
 
 /// Reads a token file into the value of an `Authorization` header. A token is 32 to 1024 visible ASCII characters.
