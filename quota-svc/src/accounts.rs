@@ -35,7 +35,7 @@ const TURNS: usize = 1_024;
 /// Announcements, and keys that expire, of which notices are made before each claim.
 const NOTICE_BATCH: usize = 32;
 /// Accounts of an import that are changed at the same time.
-const IMPORTS_AT_ONCE: usize = 32;
+const IMPORTS_AT_ONCE: usize = 128;
 
 /// Changes and reads accounts; [`AccountValue`] has the rules. A change is durable when its method returns, as far as the store can confirm that; but sessions
 /// and notices are not confirmed: what a crash loses of them is made again.

@@ -1,33 +1,21 @@
-//! The `import` command: sends JSON lines in batches, several batches at the same time. Memory use does not grow with
-//! the input.
+//! The `import` command: sends JSON lines in batches. Memory use does not grow with the input.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read};
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::pin::pin;
-use std::time::Duration;
 
 use anyhow::{Context, anyhow, ensure};
 use base::progress::Progress;
-use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use quota_api::{ExportedAccount, ImportReport, ImportRequest, KEYS_PER_ACCOUNT};
-use quota_client::ClientError;
-use tokio::sync::Notify;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::context::CliContext;
 use super::output::{accounts_with_keys, counted, table, with_commas};
 use crate::domain::transfer::ImportAccount;
 
-/// Batches sent at the same time; enough to keep quota-svc busy while the next batch is read.
-const MAX_IN_FLIGHT: usize = 4;
-
-/// Maximum attempts per batch. A single timeout of a busy store must not end an import of a million keys.
-const MAX_ATTEMPTS: u32 = 3;
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
+/// Maximum number of accounts per batch: that of quota-svc.
 const MAX_ACCOUNTS: usize = 200;
 
 /// A batch ends once it has this many bytes of input. It can take one more line, and both together stay far below the 4 MiB
@@ -52,26 +40,22 @@ impl ImportArgs {
         let template = if size > 0 { Progress::BAR } else { "{spinner} {msg}  {elapsed}" };
         let mut progress = Progress::start(template).only_if_slow();
         progress.set_total(size);
-        let (mut report, mut bytes, mut result) = (ImportReport::default(), 0, Ok(()));
-        let stop = Notify::new();
-        let batches = stream(batches(BufReader::new(input))).take_until(stop.notified());
-        let mut responses = pin!(batches.map(|batch| send(batch, context)).buffer_unordered(MAX_IN_FLIGHT));
-        // After the first error, only the batches in flight are awaited, so that the report is correct.
-        while let Some(response) = responses.next().await {
-            match response {
-                Ok((sent, batch_bytes)) => {
-                    report += sent;
-                    bytes += batch_bytes;
-                    let accounts = report.accounts_created + report.accounts_kept;
-                    let keys = report.keys_created + report.keys_kept;
-                    progress.update(bytes, accounts_with_keys(accounts, keys));
-                }
-                Err(error) => {
-                    stop.notify_one();
-                    result = result.and(Err(error));
-                }
-            }
-        }
+        let (mut report, mut bytes) = (ImportReport::default(), 0);
+        let mut reading = read_next(batches(BufReader::new(input)));
+        let result = loop {
+            let (batch, batches) = reading.await?;
+            let Some(batch) = batch else { break Ok(()) };
+            reading = read_next(batches);
+            let (sent, batch_bytes) = match send(batch, context).await {
+                Ok(response) => response,
+                Err(error) => break Err(error),
+            };
+            report += sent;
+            bytes += batch_bytes;
+            let accounts = report.accounts_created + report.accounts_kept;
+            let keys = report.keys_created + report.keys_kept;
+            progress.update(bytes, accounts_with_keys(accounts, keys));
+        };
         drop(progress);
         result.with_context(|| {
             format!(
@@ -97,28 +81,12 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Read + Send>, u64)> {
     Ok((Box::new(file), size))
 }
 
-/// Sends a batch, and retries transient errors. If a failed attempt has added entries, the retry reports them as existing.
-/// Returns the report and the length of the batch in the input.
+/// Sends a batch. Returns the report and the length of the batch in the input.
 async fn send(batch: anyhow::Result<Batch>, context: &CliContext) -> anyhow::Result<(ImportReport, u64)> {
     let Batch { accounts, first_line, last_line, bytes } = batch?;
-    let (request, mut attempt) = (ImportRequest { accounts }, 1);
-    loop {
-        match context.client.import(&request).await {
-            Ok(report) => return Ok((report, bytes)),
-            Err(error) if attempt < MAX_ATTEMPTS && is_transient(&error) => {
-                attempt += 1;
-                tokio::time::sleep(RETRY_DELAY).await;
-            }
-            Err(error) => {
-                let what = format!("lines {first_line} to {last_line} were not imported");
-                return Err(context.explain(error, "").context(what));
-            }
-        }
-    }
-}
-
-fn is_transient(error: &ClientError) -> bool {
-    matches!(error, ClientError::TimedOut) || error.status() == Some(503)
+    let report = context.call("", context.client.import(&ImportRequest { accounts })).await;
+    let report = report.with_context(|| format!("lines {first_line} to {last_line} were not imported"))?;
+    Ok((report, bytes))
 }
 
 fn summary(report: &ImportReport) -> String {
@@ -141,18 +109,12 @@ fn summary(report: &ImportReport) -> String {
     text
 }
 
-/// Reads the batches on other threads, because a read from a pipe may block long after the import has failed.
-fn stream<I>(batches: I) -> impl Stream<Item = anyhow::Result<Batch>>
+/// Reads the next batch on another thread while one is sent. A read from a pipe may block long after the import has failed.
+fn read_next<I>(mut batches: I) -> JoinHandle<(Option<I::Item>, I)>
 where
-    I: Iterator<Item = anyhow::Result<Batch>> + Send + 'static,
+    I: Iterator<Item: Send> + Send + 'static,
 {
-    stream::unfold(Some(batches), async |batches| {
-        let mut batches = batches?;
-        match spawn_blocking(move || (batches.next(), batches)).await {
-            Ok((batch, batches)) => Some((batch?, Some(batches))),
-            Err(panic) => Some((Err(panic.into()), None)),
-        }
-    })
+    spawn_blocking(move || (batches.next(), batches))
 }
 
 /// Splits JSON lines into batches. Every line is validated before its batch is sent. An invalid one ends the batches, and its
