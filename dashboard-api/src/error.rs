@@ -322,7 +322,7 @@ pub fn add_examples(document: &mut OpenApiDocument, docs_url: &str) {
 
 #[cfg(test)]
 mod tests {
-    use quota_client::wire::RejectionCode;
+    use quota_client::wire::Rejection;
 
     use super::*;
 
@@ -335,8 +335,8 @@ mod tests {
 
     #[test]
     fn rejection_keeps_its_meaning() {
-        for code in RejectionCode::ALL {
-            let (status, shown, message) = quota_parts(code.as_str(), "The message of quota-svc.");
+        for code in Rejection::CODES {
+            let (status, shown, message) = quota_parts(code, "The message of quota-svc.");
             assert!(!message.is_empty() && message != INTERNAL_ERROR, "{code:?}: {status} {shown}");
         }
     }

@@ -9,7 +9,7 @@ use api_key::ApiKey;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use quota_api::{
     AccountChange, Actor, ClaimedNotice, Contact, Event, ImportReport, KeyChange, Limits, NewSession,
-    NoticeResult, SetCredential, StoredAccount, UnreadableKey,
+    NoticeResult, Rejection, SetCredential, StoredAccount, UnreadableKey,
 };
 use tokio::sync::Mutex;
 
@@ -19,11 +19,9 @@ use crate::domain::change::Change;
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
-use crate::domain::loaded::{Loaded, Target, row};
 use crate::domain::notice::Announcement;
-use crate::domain::rejection::Rejection;
 use crate::domain::transfer::ImportAccount;
-use crate::domain::value::{AccountValue, KeyDraft};
+use crate::domain::value::{AccountValue, KeyDraft, Loaded, Target, row};
 use crate::domain::verdict::Subject;
 use crate::store::{Result, Store, StoreArgs, StoreError};
 
@@ -133,7 +131,7 @@ impl Accounts {
     /// with [`Rejection::CredentialConflict`]. Without it, an unreadable account is deleted, too.
     pub async fn delete_account(&self, id: AccountId, expected_credential: Option<&str>) -> Result<()> {
         let delete = |loaded: &Loaded| match AccountValue::decode(loaded) {
-            Err(Rejection::UnreadableAccount(_)) if expected_credential.is_none() => Ok(((), None)),
+            Err(Rejection::UnreadableAccount { .. }) if expected_credential.is_none() => Ok(((), None)),
             value => {
                 value?.ok_or(Rejection::AccountNotFound)?.check_credential(expected_credential)?;
                 Ok(((), None))
@@ -288,7 +286,7 @@ impl Accounts {
             match decoded {
                 // `None`: it was deleted after it was listed.
                 Ok(value) => accounts.extend(value),
-                Err(StoreError::Rejected(Rejection::UnreadableAccount(_))) => unreadable.push(*id),
+                Err(StoreError::Rejected(Rejection::UnreadableAccount { .. })) => unreadable.push(*id),
                 Err(error) => return Err(error),
             }
         }

@@ -12,8 +12,8 @@ use poem::{IntoResponse, Response};
 use quota_api::{
     Account, AccountDetails, AccountPage, Command, CommandRequest, ContactStatus, CreatedKey, Credential,
     DEFAULT_OVERLAP, EventList, ExportPage, ExportedAccount, ImportReport, ImportRequest, KeyChange, KeyList,
-    KeyState, LeftOut, Limits, MAX_OVERLAP, NewAccount, NewKey, Overview, OwnedKey, SettingsError, Status,
-    StoredAccount, Usage, UsageCount,
+    KeyState, LeftOut, Limits, MAX_OVERLAP, NewAccount, NewKey, Overview, OwnedKey, Rejection, SettingsError,
+    Status, StoredAccount, Usage, UsageCount,
 };
 use serde::{Deserialize, Serialize};
 use service_kit::SerdeJson;
@@ -25,7 +25,6 @@ use crate::domain::account::{
 use crate::domain::event;
 use crate::domain::id::{AccountId, KeyId};
 use crate::domain::key::StoredKey;
-use crate::domain::rejection::Rejection;
 use crate::domain::time::day_of;
 use crate::domain::transfer::{self, ImportAccount};
 use crate::domain::value::KeyDraft;
@@ -190,21 +189,14 @@ impl Context {
     /// A page of all accounts with their credentials and keys. What can't be read is named in `left_out`.
     pub async fn export(&self, query: Query) -> Result<ExportPage> {
         let page = self.accounts.page(query.cursor.as_deref(), query.limit(MAX_EXPORT)).await?;
-        let left_out_account = |id: &AccountId| LeftOut {
-            account: id.to_string(),
-            key: None,
-            reason: "the account's data can't be read".to_owned(),
-        };
-        let mut left_out: Vec<_> = page.unreadable.iter().map(left_out_account).collect();
-        let mut accounts = Vec::new();
+        let leave_out = |id: AccountId, key, reason| LeftOut { account: id.to_string(), key, reason };
+        let unreadable = "the account's data can't be read";
+        let unreadable = page.unreadable.iter().map(|id| leave_out(*id, None, unreadable.to_owned()));
+        let (mut accounts, mut left_out) = (Vec::new(), unreadable.collect::<Vec<_>>());
         for value in page.accounts {
             let (id, account, listing) = (value.id(), value.account.clone(), KeyListing::of(value));
             let keys = listing.unreadable.into_iter();
-            left_out.extend(keys.map(|key| LeftOut {
-                account: id.to_string(),
-                key: Some(key.id),
-                reason: key.reason,
-            }));
+            left_out.extend(keys.map(|key| leave_out(id, Some(key.id), key.reason)));
             accounts.push(transfer::export(account, &listing.keys, page.now));
         }
         Ok(ExportPage { accounts, total: page.total, next: page.next, left_out })
@@ -220,11 +212,8 @@ impl Context {
         let context = self.clone();
         match tokio::spawn(async move { context.run(request).await }).await {
             Ok(result) => result,
-            Err(error) => match error.try_into_panic() {
-                // Handled like a panic of the request itself.
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(canceled) => Err(StoreError::Unavailable(canceled.into()).into()),
-            },
+            // Handled like a panic of the request itself.
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }
 
@@ -278,14 +267,11 @@ impl Context {
                 let draft = KeyDraft { new, digest: secret.digest(), hint: secret.hint(), actor };
                 reply(self.created(&secret, &accounts.create_key(account, draft).await?))
             }
-            Command::ChangeKey { id, account, change } => {
+            Command::ChangeKey { id, account, mut change } => {
                 let (id, owner) = key_ids(&id, account.as_deref())?;
-                let change = match change {
-                    KeyChange::Settings(change) => {
-                        KeyChange::Settings(change.checked().map_err(invalid_settings)?)
-                    }
-                    change => change,
-                };
+                if let KeyChange::Settings(settings) = &mut change {
+                    *settings = settings.clone().checked().map_err(invalid_settings)?;
+                }
                 check(change != KeyChange::DailyLimit(Some(0)), "invalid_limit", LIMIT_TOO_LOW)?;
                 reply(self.owned(&accounts.change_key(id, owner, &change, &actor).await?))
             }

@@ -57,7 +57,12 @@ impl QuotaService {
         let context = Arc::new(Context { accounts: accounts.clone(), limits, metrics });
         let guard = Guard { token, allow_remote: config.allow_remote };
         let endpoint = router::endpoint(&context, config.serve, guard, &kit.telemetry);
-        let _ = tokio::time::timeout(STORE_WAIT, wait_for_store(&accounts)).await;
+        let store_opens = async {
+            while accounts.unavailable_reason().is_some() {
+                tokio::time::sleep(STORE_WAIT_POLL).await;
+            }
+        };
+        let _ = tokio::time::timeout(STORE_WAIT, store_opens).await;
         let server = match server {
             Some(server) => server,
             None => Server::bind("quota", config.listen, &kit.serve).await?,
@@ -96,12 +101,6 @@ impl QuotaService {
         }
         tasks.abort_all();
         accounts.close().await;
-    }
-}
-
-async fn wait_for_store(accounts: &Accounts) {
-    while accounts.unavailable_reason().is_some() {
-        tokio::time::sleep(STORE_WAIT_POLL).await;
     }
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::ensure;
 use http_server::ServeArgs;
 use quota_api::Limits;
 use service_kit::{ListenAddrParser, TelemetryArgs};
@@ -45,13 +45,12 @@ base::default_from_flags!(Config);
 impl Config {
     /// Rejects a non-loopback listen address without `--allow-remote`, and an invalid `--redis-url`.
     pub fn check(&self) -> anyhow::Result<()> {
-        if !self.listen.ip().is_loopback() && !self.allow_remote {
-            bail!(
-                "--listen {} is not a loopback address: use a loopback address, or add --allow-remote if only your \
-                 services can reach the port",
-                self.listen
-            );
-        }
+        ensure!(
+            self.listen.ip().is_loopback() || self.allow_remote,
+            "--listen {} is not a loopback address: use a loopback address, or add --allow-remote if only your services can \
+             reach the port",
+            self.listen
+        );
         self.store.check()
     }
 }

@@ -183,7 +183,15 @@ mod tests {
     fn exhausted_demo_expires_at_midnight() {
         let cache = DenialCache::default();
         let now = Instant::now();
-        let exhausted = GroupOutcome::Counted(GroupCounts::demo(86_399_500, 5, 5, 1, 0));
+        let exhausted = GroupOutcome::Counted(GroupCounts {
+            now: 86_399_500,
+            scope: None,
+            limit: 5,
+            used: 5,
+            allowed: 1,
+            over_daily: 0,
+            burst_exceeded: false,
+        });
         cache.insert(&group(Subject::Demo, None), &exhausted, cache.generation(), now);
         let Some(GroupOutcome::Counted(cached)) = cache.get(&Subject::Demo, None, now) else {
             panic!("not cached")

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
+use futures_util::future::ready;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use http_server::is_for_loopback;
 use poem::endpoint::BoxEndpoint;
 use poem::error::NotFoundError;
-use poem::{Endpoint, EndpointExt, Error, Middleware, Request, Response, Result};
+use poem::{Endpoint, EndpointExt, Error, Request, Response, Result};
 use quota_api::{BATCH_TYPE, TRACE_LINKS};
 use quota_client::QuotaToken;
 use service_kit::error::response;
@@ -35,23 +36,16 @@ pub fn endpoint(
     guard: Guard,
     telemetry: &Telemetry,
 ) -> BoxEndpoint<'static> {
-    let operations = Operations { context: context.clone(), serve };
-    let operations = Arc::new(BodyLimit::new(MAX_BODY).transform(operations));
-    let guarded = move |request| {
-        // Before a body is read.
-        let (checked, operations) = (guard.check(&request), operations.clone());
-        // Boxed, so that the middleware around this moves a pointer instead of the whole future.
-        async move {
-            checked?;
-            operations.call(request).await
-        }
-        .boxed()
-    };
     // The peers are our own services.
     let request_telemetry = RequestTelemetry::new(telemetry, "quota-svc")
         .trust_trace_of(|_| true)
         .link_spans_in(HeaderName::from_static(TRACE_LINKS));
-    poem::endpoint::make(guarded)
+    Operations { context: context.clone(), serve }
+        .with(BodyLimit::new(MAX_BODY))
+        // Before a body is read.
+        .before(move |request| ready(guard.check(&request).map(|()| request)))
+        // So that the middleware around this moves a pointer instead of the whole future.
+        .boxed()
         .with(catch_all(responder(NO_DOCS, &HeaderMap::new())))
         .with(request_telemetry)
         .boxed()

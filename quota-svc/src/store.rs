@@ -6,7 +6,7 @@ pub mod redis;
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::redis::RedisStore;
@@ -15,15 +15,14 @@ use async_trait::async_trait;
 use base::flags::parse_duration;
 use embedded::EmbeddedStore;
 use futures_util::future::BoxFuture;
-use quota_api::Limits;
+use quota_api::{Limits, Rejection};
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::change::Change;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::loaded::{Loaded, Target, Version};
 use crate::domain::notice::Announcement;
-use crate::domain::rejection::Rejection;
 use crate::domain::time::Clock;
+use crate::domain::value::{Loaded, Target, Version};
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 
 /// The store: either --redis-url or --store-file.
@@ -120,6 +119,12 @@ const VERSION: &str = "v";
 /// The version of an account after a commit.
 fn draw_version() -> Version {
     RandomState::new().hash_one(()).to_ne_bytes()
+}
+
+/// Locks a mutex even if an operation panicked while it held the lock: its request fails, later ones use the data as it
+/// is.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Waits until a commit is confirmed: on disk and on a replica, as far as the store can confirm that. It ends by the commit's

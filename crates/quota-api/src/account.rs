@@ -57,7 +57,6 @@ pub struct AccountChange {
     /// What to do.
     pub action: AccountAction,
     /// Reason of a suspension, which the owner sees: 1 to 200 characters, without control characters or invisible characters.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
@@ -90,12 +89,11 @@ pub struct NewAccount {
     /// Case-insensitive.
     pub login: String,
     /// Opaque secret of the account: 1 to 4,096 bytes, stored unchanged. dashboard-api stores the password hash here.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
 }
 
 /// An account with its credential, as it is stored and exported.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAccount {
     /// Login of the account, in lowercase.
     pub login: String,
@@ -118,9 +116,8 @@ pub struct StoredAccount {
 impl StoredAccount {
     /// An account that was just created.
     pub fn new(login: String, credential: Option<String>, created_at: i64) -> Self {
-        let (contact, standing) = (Contact::default(), Standing::default());
         let credential_version = u32::from(credential.is_some());
-        Self { login, created_at, credential, credential_version, contact, standing }
+        Self { login, created_at, credential, credential_version, ..Self::default() }
     }
 }
 
@@ -222,8 +219,7 @@ impl AddAssign for UsageCount {
 /// An account's credential and its version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credential {
-    /// Opaque secret of the account. Absent if it has none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Opaque secret of the account, if it has one.
     pub credential: Option<String>,
     /// Incremented by each change. 0 if the account has no credential.
     pub version: u32,
@@ -253,13 +249,10 @@ pub struct SetCredential {
     pub expected_version: u32,
     /// Credential that this change replaces. If given, the request fails with 409 if the current credential differs,
     /// as it does after the account was deleted and registered again: versions then start over.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_credential: Option<String>,
     /// SHA-256 of the ID of the session to keep. All other sessions of the account are revoked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_session: Option<String>,
     /// If `true`, no session is revoked: the credential is another hash of the same password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_all_sessions: Option<bool>,
 }
 
@@ -286,7 +279,6 @@ pub struct NewSession {
     pub ttl_seconds: u32,
     /// Credential that the password was checked against. If given, the request fails with 409 if the current credential
     /// differs: the password was changed, or the account was deleted and registered again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_credential: Option<String>,
 }
 
@@ -331,11 +323,9 @@ pub struct ExportedAccount {
 pub struct ExportPage {
     pub accounts: Vec<ExportedAccount>,
     pub total: u64,
-    /// `cursor` of the next page. Absent on the last page.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `cursor` of the next page; `None` on the last page.
     pub next: Option<String>,
-    /// Accounts and keys that can't be read, and are not in `accounts`. Absent if there are none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Accounts and keys that can't be read, and are not in `accounts`.
     pub left_out: Vec<LeftOut>,
 }
 

@@ -124,8 +124,7 @@ impl Exceeded {
 /// The state of quota-svc.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
-    /// Why the store can't process charges and changes now. Absent if it can.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Why the store can't process charges and changes now; `None` if it can.
     pub store_unavailable: Option<String>,
     /// The limits that this quota-svc applies.
     pub limits: Limits,

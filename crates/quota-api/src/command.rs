@@ -1,10 +1,10 @@
-//! Commands: every change of accounts and keys; and the codes of rejections, the rules that refuse a command.
+//! Commands: every change of accounts and keys; and rejections, the rules that refuse a command.
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AccountChange, Actor, Contact, ImportRequest, NewAccount, NewKey, NewSession, NoticeResult, Rotation,
-    SetCredential, SettingsChange, StateChange,
+    AccountChange, Actor, CREATIONS_PER_DAY, Contact, ImportRequest, NewAccount, NewKey, NewSession,
+    NoticeResult, Rotation, SetCredential, SettingsChange, SettingsError, StateChange,
 };
 
 /// A command, and who gives it, for its events.
@@ -63,23 +63,59 @@ pub enum KeyChange {
     DailyLimit(Option<u32>),
 }
 
-base::names! {
-    /// The `error` of a response with which quota-svc refuses a command.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum RejectionCode {
-        AccountExists = "account_exists",
-        AccountNotFound = "account_not_found",
-        KeyNotFound = "key_not_found",
-        SessionNotFound = "session_not_found",
-        KeyLimitReached = "key_limit_reached",
-        CreationLimitReached = "creation_limit_reached",
-        VersionConflict = "version_conflict",
-        ContactConflict = "contact_conflict",
-        KeyInactive = "key_inactive",
-        KeyPaused = "key_paused",
-        KeyReplaced = "key_replaced",
-        InvalidExpiry = "invalid_expiry",
-        UnreadableKey = "unreadable_key",
-        UnreadableAccount = "unreadable_account",
-    }
+/// Defines [`Rejection`] with the code of each variant: the `error` of the response with which quota-svc refuses a command.
+macro_rules! rejections {
+    ($($(#[$meta:meta])* $name:ident $({ $($fields:tt)* })? = $code:literal,)+) => {
+        /// A rule that refuses a command, or stored data that does not permit it.
+        #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+        pub enum Rejection { $($(#[$meta])* $name $({ $($fields)* })?),+ }
+
+        impl Rejection {
+            /// All codes.
+            pub const CODES: &[&str] = &[$($code),+];
+
+            pub const fn code(&self) -> &'static str {
+                match self { $(Self::$name { .. } => $code),+ }
+            }
+        }
+    };
+}
+
+rejections! {
+    #[error("an account with this login already exists")]
+    AccountExists = "account_exists",
+    #[error("account not found")]
+    AccountNotFound = "account_not_found",
+    /// The key does not exist or belongs to another account.
+    #[error("key not found")]
+    KeyNotFound = "key_not_found",
+    /// The session does not exist, has expired or was revoked.
+    #[error("session not found")]
+    SessionNotFound = "session_not_found",
+    #[error("an account can have at most 10 keys")]
+    KeyLimitReached = "key_limit_reached",
+    /// `next`: the first day on which another one can be created.
+    #[error(
+        "an account can create at most {CREATIONS_PER_DAY} keys per day, deleted ones included; it can create the next one at {next}T00:00:00Z"
+    )]
+    CreationLimitReached { next: String } = "creation_limit_reached",
+    /// The credential, or its version, is not the expected one.
+    #[error("the credential was changed by another request")]
+    CredentialConflict = "version_conflict",
+    #[error("the contact was changed by another request")]
+    ContactConflict = "contact_conflict",
+    #[error("an inactive key can't be resumed: reactivate it")]
+    KeyInactive = "key_inactive",
+    #[error("a paused key can't be reactivated: resume it")]
+    KeyPaused = "key_paused",
+    #[error("a key that was replaced can't be replaced again, and its expiry can only be brought forward")]
+    KeyReplaced = "key_replaced",
+    #[error("{}", SettingsError::Expiry)]
+    InvalidExpiry = "invalid_expiry",
+    /// The data of the key is damaged, or in a format that this version does not support. The key can be deleted.
+    #[error("key {id} can't be read: {reason}")]
+    UnreadableKey { id: String, reason: String } = "unreadable_key",
+    /// Like `UnreadableKey`, for the data of one account. The account can be deleted.
+    #[error("account {id} can't be read")]
+    UnreadableAccount { id: String } = "unreadable_account",
 }

@@ -26,12 +26,13 @@ const MAX_ORIGIN: usize = 300;
 /// of the AS. `full` adds connection details and the `proxy` and `hosting` flags.
 // The numbers are those of stored records. The comments on the values are `--help` text, too.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, ValueEnum, Serialize, Deserialize,
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, ValueEnum, Serialize, Deserialize,
 )]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// IP address.
+    #[default]
     Ip = 0,
     /// Adds the location, and the number and organization of the AS.
     Geo = 1,
@@ -44,10 +45,11 @@ base::names!(Scope: Ip => "ip", Geo => "geo", Full => "full");
 /// State of a key. `paused`: it exceeded the burst limit and is denied until resumed. `inactive`: it is denied until
 /// reactivated.
 // The numbers are those of the stored record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Enum, ValueEnum, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Enum, ValueEnum, Serialize, Deserialize)]
 #[oai(rename_all = "lowercase")]
 #[serde(rename_all = "lowercase")]
 pub enum KeyState {
+    #[default]
     Active = 0,
     Paused = 1,
     Inactive = 2,
@@ -92,13 +94,11 @@ pub struct KeySettings {
 #[serde(deny_unknown_fields)]
 pub struct SettingsChange {
     /// Name of the key: 1 to 64 characters, without control characters or invisible characters. Not necessarily unique.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// When the key expires: Unix time in seconds, in the future. `null`: never.
     #[serde(default, skip_serializing_if = "MaybeUndefined::is_undefined")]
     pub expires_at: MaybeUndefined<u32>,
     /// Origins of the web pages that may use the key: at most 10. Without any, every request may use it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed_origins: Option<Vec<String>>,
 }
 
@@ -214,7 +214,6 @@ pub struct NewKey {
     #[serde(flatten)]
     pub settings: KeySettings,
     /// Daily limit, at least 1. If absent, the service's default applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit: Option<u32>,
 }
 
@@ -311,7 +310,6 @@ pub struct CreatedKey {
 #[serde(deny_unknown_fields)]
 pub struct SetDailyLimit {
     /// Requests allowed per day, at least 1. If absent, the service's default applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit: Option<u32>,
 }
 
@@ -325,7 +323,6 @@ pub const DEFAULT_OVERLAP: u32 = 86_400;
 #[serde(deny_unknown_fields)]
 pub struct Rotation {
     /// How long the old key still works, in seconds: at most 604,800 (7 days). If absent, 86,400 (24 hours).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<u32>,
 }
 

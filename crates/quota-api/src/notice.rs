@@ -5,30 +5,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use poem_openapi::{Enum, Object};
 use serde::{Deserialize, Serialize};
 
-/// Kind of a notice. `key.paused`: the key exceeded the burst limit. `key.daily_limit_80`, `key.daily_limit`: the key's requests of
-/// today have reached four fifths of the daily limit, or all of it. `key.expiring`: the key expires in 7 days or less, or in a day or less.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
-pub enum NoticeKind {
-    #[oai(rename = "key.paused")]
-    #[serde(rename = "key.paused")]
-    KeyPaused,
-    #[oai(rename = "key.daily_limit_80")]
-    #[serde(rename = "key.daily_limit_80")]
-    KeyDailyLimit80,
-    #[oai(rename = "key.daily_limit")]
-    #[serde(rename = "key.daily_limit")]
-    KeyDailyLimit,
-    #[oai(rename = "key.expiring")]
-    #[serde(rename = "key.expiring")]
-    KeyExpiring,
+base::names! {
+    /// Kind of a notice. `key.paused`: the key exceeded the burst limit. `key.daily_limit_80`, `key.daily_limit`: the key's requests of
+    /// today have reached four fifths of the daily limit, or all of it. `key.expiring`: the key expires in 7 days or less, or in a day or less.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Enum, Serialize, Deserialize)]
+    pub enum NoticeKind {
+        #[oai(rename = "key.paused")]
+        #[serde(rename = "key.paused")]
+        KeyPaused = "key.paused",
+        #[oai(rename = "key.daily_limit_80")]
+        #[serde(rename = "key.daily_limit_80")]
+        KeyDailyLimit80 = "key.daily_limit_80",
+        #[oai(rename = "key.daily_limit")]
+        #[serde(rename = "key.daily_limit")]
+        KeyDailyLimit = "key.daily_limit",
+        #[oai(rename = "key.expiring")]
+        #[serde(rename = "key.expiring")]
+        KeyExpiring = "key.expiring",
+    }
 }
-
-base::names!(NoticeKind:
-    KeyPaused => "key.paused",
-    KeyDailyLimit80 => "key.daily_limit_80",
-    KeyDailyLimit => "key.daily_limit",
-    KeyExpiring => "key.expiring",
-);
 
 /// How a notice reaches its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -79,10 +74,8 @@ pub struct NoticeResult {
     /// `claim` of the notice.
     pub claim: u64,
     /// When to try again, in seconds. If absent, the notice is removed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_seconds: Option<u32>,
     /// The attempt, for the owner. If absent, nothing was sent, and no attempt is counted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivery: Option<Delivery>,
 }
 
@@ -164,6 +157,5 @@ pub struct ContactStatus {
     /// Where the owner wants to be told.
     pub contact: Contact,
     /// Last attempt to deliver a notice in each channel, by its name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub last_deliveries: BTreeMap<String, Delivery>,
 }

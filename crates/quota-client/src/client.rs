@@ -18,13 +18,7 @@ use crate::charges::ChargeService;
 use crate::connections::{Address, Call, Connections};
 use crate::error::{ClientError, Result, found};
 use crate::token::QuotaToken;
-use quota_api::{
-    Account, AccountChange, AccountDetails, AccountPage, Actor, BATCH_TYPE, Charge, ClaimedNotice, Command,
-    CommandRequest, Contact, ContactStatus, CreatedKey, Credential, EventList, ExportPage, ImportReport,
-    ImportRequest, KeyChange, KeyList, NewAccount, NewKey, NewSession, NoticeResult, Overview, OwnedKey,
-    Rotation, SetCredential, SetDailyLimit, SettingsChange, StateChange, Status, Usage, UsageCount, Verdict,
-    decode_verdicts, encode_charges,
-};
+use quota_api::*;
 
 /// Maximum response size in bytes. The largest response is a page of an export.
 const MAX_RESPONSE: usize = 16 << 20;
@@ -219,31 +213,6 @@ impl QuotaClient {
     pub async fn session_account(&self, account: &str, id_sha256: &str) -> Result<Option<Account>> {
         found(self.get(&["accounts", account, "sessions", id_sha256], &[]).await)
     }
-
-    /// Replaces a key by a copy with a new secret. Fails with `key_replaced` if that was done before.
-    pub async fn rotate_key(&self, id: &str, owner: Owner<'_>, rotation: &Rotation) -> Result<CreatedKey> {
-        let (id, account) = (id.to_owned(), owner.map(str::to_owned));
-        self.command(Command::RotateKey { id, account, rotation: rotation.clone() }).await
-    }
-
-    async fn apply_to_key(&self, id: &str, owner: Owner<'_>, change: KeyChange) -> Result<OwnedKey> {
-        let (id, account) = (id.to_owned(), owner.map(str::to_owned));
-        self.command(Command::ChangeKey { id, account, change }).await
-    }
-
-    pub async fn change_key(&self, id: &str, owner: Owner<'_>, change: &SettingsChange) -> Result<OwnedKey> {
-        self.apply_to_key(id, owner, KeyChange::Settings(change.clone())).await
-    }
-
-    /// Resumes, deactivates or reactivates a key. Fails with `key_inactive` or `key_paused` if its state does not allow it.
-    pub async fn change_state(&self, id: &str, owner: Owner<'_>, change: StateChange) -> Result<OwnedKey> {
-        self.apply_to_key(id, owner, KeyChange::State(change)).await
-    }
-
-    /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
-    pub async fn set_daily_limit(&self, id: &str, limit: &SetDailyLimit) -> Result<OwnedKey> {
-        self.apply_to_key(id, None, KeyChange::DailyLimit(limit.daily_limit)).await
-    }
 }
 
 /// Defines methods that read: each with its response, path and query.
@@ -320,6 +289,17 @@ commands! {
     /// 30 today, unless the operator acts.
     create_key(account: &str, key: &NewKey) -> CreatedKey =
         Command::CreateKey { account: account.to_owned(), key: key.clone() };
+    /// Replaces a key by a copy with a new secret. Fails with `key_replaced` if that was done before.
+    rotate_key(id: &str, owner: Owner<'_>, rotation: &Rotation) -> CreatedKey =
+        Command::RotateKey { id: id.to_owned(), account: owner.map(str::to_owned), rotation: rotation.clone() };
+    change_key(id: &str, owner: Owner<'_>, change: &SettingsChange) -> OwnedKey =
+        change_of(id, owner, KeyChange::Settings(change.clone()));
+    /// Resumes, deactivates or reactivates a key. Fails with `key_inactive` or `key_paused` if its state does not allow it.
+    change_state(id: &str, owner: Owner<'_>, change: StateChange) -> OwnedKey =
+        change_of(id, owner, KeyChange::State(change));
+    /// Sets a key's daily limit, or resets it to the default. For operators only: the key may belong to any account.
+    set_daily_limit(id: &str, limit: &SetDailyLimit) -> OwnedKey =
+        change_of(id, None, KeyChange::DailyLimit(limit.daily_limit));
     /// Deletes a key. It no longer counts toward the account's limit of 10 keys.
     delete_key(id: &str, owner: Owner<'_>) -> () =
         Command::DeleteKey { id: id.to_owned(), account: owner.map(str::to_owned) };
@@ -329,6 +309,10 @@ commands! {
     claim_notices(limit: u32) -> Vec<ClaimedNotice> = Command::ClaimNotices { limit };
     /// Reports the result of a delivery.
     report_notice(result: &NoticeResult) -> () = Command::FinishNotice(result.clone());
+}
+
+fn change_of(id: &str, owner: Owner<'_>, change: KeyChange) -> Command {
+    Command::ChangeKey { id: id.to_owned(), account: owner.map(str::to_owned), change }
 }
 
 /// Makes the calls of a [`crate::Charger`].

@@ -2,16 +2,20 @@
 
 use http::StatusCode;
 use poem::Response;
-use quota_api::RejectionCode;
+use quota_api::Rejection;
 use service_kit::ErrorBody;
 use service_kit::error::{response, sentence};
 
 use super::NO_DOCS;
-use crate::domain::rejection::Rejection;
 use crate::store::StoreError;
 
 const INTERNAL: StatusCode = StatusCode::INTERNAL_SERVER_ERROR;
 const UNAVAILABLE: StatusCode = StatusCode::SERVICE_UNAVAILABLE;
+
+const UNREADABLE_KEY: &str = "The key's data can't be read. Delete the key, or restore the store from a backup. The quota-svc \
+     log has the reason.";
+const UNREADABLE_ACCOUNT: &str =
+    "The account's data can't be read. Delete the account, or restore the store from a backup.";
 
 /// The response of an operation that failed.
 #[derive(Debug)]
@@ -26,30 +30,20 @@ pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 impl From<Rejection> for ApiError {
     fn from(rejection: Rejection) -> Self {
-        let code = rejection.code();
-        let status = match code {
-            RejectionCode::AccountNotFound | RejectionCode::KeyNotFound | RejectionCode::SessionNotFound => {
-                StatusCode::NOT_FOUND
-            }
-            RejectionCode::InvalidExpiry => StatusCode::BAD_REQUEST,
-            RejectionCode::UnreadableKey | RejectionCode::UnreadableAccount => INTERNAL,
-            _ => StatusCode::CONFLICT,
+        use Rejection::{
+            AccountNotFound, InvalidExpiry, KeyNotFound, SessionNotFound, UnreadableAccount, UnreadableKey,
         };
-        let message = match code {
-            RejectionCode::UnreadableKey => {
-                "The key's data can't be read. Delete the key, or restore the store from a backup. The quota-svc log has \
-                 the reason."
-                    .to_owned()
-            }
-            RejectionCode::UnreadableAccount => {
-                "The account's data can't be read. Delete the account, or restore the store from a backup.".to_owned()
-            }
-            _ => rejection.to_string(),
+        let (status, message) = match &rejection {
+            AccountNotFound | KeyNotFound | SessionNotFound => (StatusCode::NOT_FOUND, rejection.to_string()),
+            InvalidExpiry => (StatusCode::BAD_REQUEST, rejection.to_string()),
+            UnreadableKey { .. } => (INTERNAL, UNREADABLE_KEY.to_owned()),
+            UnreadableAccount { .. } => (INTERNAL, UNREADABLE_ACCOUNT.to_owned()),
+            _ => (StatusCode::CONFLICT, rejection.to_string()),
         };
         if status.is_server_error() {
             tracing::error!(%rejection, "operation failed");
         }
-        Self { status, code: code.as_str(), message }
+        Self { status, code: rejection.code(), message }
     }
 }
 

@@ -154,7 +154,7 @@ fn redacted(login: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use quota_api::RejectionCode;
+    use quota_api::Rejection;
 
     use super::*;
 
@@ -179,8 +179,8 @@ mod tests {
         assert!(message("key_limit_reached", "ada").contains("key list --account ada"));
         assert!(message("unauthorized", "").contains("--quota-token-file"));
         assert!(message("not_found", "").contains("--serve charges"));
-        for code in RejectionCode::ALL {
-            let shown = message(code.as_str(), "ada");
+        for code in Rejection::CODES {
+            let shown = message(code, "ada");
             let is_specific = ["account ada", "no key with ID ada"].iter().any(|text| shown.contains(text));
             assert!(is_specific || shown.contains("Reason."), "{code:?}: {shown}");
         }

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use super::event::to_line;
 use super::id::{AccountId, KeyId};
-use super::loaded::{Loaded, Version, row};
 use super::notice::Announcement;
 use super::record::{HEAD_BYTES, KeyRecord, encode, encode_head};
-use super::value::AccountValue;
+use super::value::{AccountValue, Loaded, Version, row};
 
 /// The difference between an account as it was loaded and its new value. It is written in one atomic step, if the account's
 /// version and the heads of the records in it are still those that were loaded.
@@ -126,11 +125,10 @@ mod tests {
     use proptest::prelude::*;
     use quota_api::{
         AccountAction, AccountChange, Actor, Contact, KeyChange, KeyState, NewSession, NoticeResult,
-        SessionKind, SettingsChange, StateChange,
+        Rejection, SessionKind, SettingsChange, StateChange,
     };
 
     use super::super::record::decode;
-    use super::super::rejection::Rejection;
     use super::super::time::MS_PER_DAY;
     use super::super::transfer::ImportAccount;
     use super::super::value::notices_tests::{contact, notice, result};

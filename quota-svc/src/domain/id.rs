@@ -79,21 +79,15 @@ id! {
 
 impl KeyId {
     pub fn of(digest: &KeyDigest) -> Self {
-        Self(first_half(&digest.0))
+        Self(digest.0.as_chunks().0[0])
     }
 }
 
 impl AccountId {
     /// `login` must be normalized (see [`super::account::Login`]).
     pub fn of(login: &str) -> Self {
-        Self(first_half(&Sha256::digest(login.as_bytes()).into()))
+        Self(Sha256::digest(login.as_bytes()).as_chunks().0[0])
     }
-}
-
-fn first_half(digest: &[u8; 32]) -> [u8; 16] {
-    let mut half = [0; 16];
-    half.copy_from_slice(&digest[..16]);
-    half
 }
 
 #[cfg(test)]

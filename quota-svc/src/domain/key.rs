@@ -1,14 +1,13 @@
 //! API keys as stored: metadata, record, and the changes that can be made to a key.
 
 use api_key::KeyDigest;
-use quota_api::{Event, EventKind, Key, KeyChange, KeySettings, KeyState, Limits, StateChange};
+use quota_api::{Event, EventKind, Key, KeyChange, KeySettings, KeyState, Limits, Rejection, StateChange};
 use serde::{Deserialize, Serialize};
 
 use super::event::pause_reason;
 use super::id::{AccountId, KeyId};
 use super::notice::next_expiry_notice;
 use super::record::KeyRecord;
-use super::rejection::Rejection;
 use super::time::day_of;
 use super::window::BurstWindow;
 

@@ -48,7 +48,7 @@ impl Outbox {
 
 /// The notices of one channel, delivered one at a time and in order. There is at least one. Each channel has a queue of its own, so
 /// that one that fails does not delay the other.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NoticeQueue {
     /// Oldest first.
     pub notices: Vec<Notice>,
@@ -58,12 +58,6 @@ pub struct NoticeQueue {
     pub claim: u64,
     /// Failed attempts to deliver the oldest one.
     pub attempts: u32,
-}
-
-impl NoticeQueue {
-    pub fn new(due: i64) -> Self {
-        Self { notices: Vec::new(), due, claim: 0, attempts: 0 }
-    }
 }
 
 /// When the owner of a key that expires at this time, in seconds, is told: 7 days and 1 day before, ms.

@@ -12,7 +12,7 @@ use super::window::BurstWindow;
 /// The log line about a record that was written under a wrong clock.
 pub const CORRECTED_FUTURE: &str = "a counter was more than a day ahead of the store's clock, so the clock was wrong; the count moves to today";
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KeyRecord {
     pub scope: Scope,
     pub state: KeyState,
@@ -45,23 +45,7 @@ pub struct KeyRecord {
 
 impl KeyRecord {
     pub fn new(scope: Scope, daily_limit: Option<u32>, now: i64) -> Self {
-        Self {
-            scope,
-            state: KeyState::Active,
-            state_since: now,
-            unannounced: false,
-            paused_at: 0,
-            daily_limit,
-            expires_at: None,
-            origins: Vec::new(),
-            account: AccountId::default(),
-            suspended: false,
-            day: day_of(now),
-            level: 0,
-            used: 0,
-            past: [0; USAGE_DAYS],
-            window: BurstWindow::default(),
-        }
+        Self { scope, state_since: now, daily_limit, day: day_of(now), ..Self::default() }
     }
 
     /// Copies what charges need of the settings.

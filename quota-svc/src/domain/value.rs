@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use keys::KeyDraft;
 use quota_api::{
-    AccountAction, AccountChange, Actor, Contact, Event, EventKind, ImportReport, NewSession, SessionKind,
-    SetCredential, StoredAccount, UnreadableKey,
+    AccountAction, AccountChange, Actor, Contact, Event, EventKind, ImportReport, NewSession, Rejection,
+    SessionKind, SetCredential, StoredAccount, UnreadableKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,67 @@ use super::account::{LINK_REQUEST_INTERVAL_MS, MAX_LINKS, MAX_SESSIONS, change_s
 use super::event::with_actor;
 use super::id::{AccountId, KeyId};
 use super::key::{KeyMeta, StoredKey};
-use super::loaded::{Loaded, row};
 use super::notice::{Announcement, Outbox};
-use super::record::decode;
-use super::rejection::Rejection;
+use super::record::{account_of, decode};
 use super::transfer::ImportAccount;
 
-#[derive(Debug, Clone, PartialEq)]
+/// Which account to load: by its ID, or by that of one of its keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    Account(AccountId),
+    Key(KeyId),
+}
+
+/// Drawn by each commit, so an account that was deleted and created again has another one.
+pub type Version = [u8; 8];
+
+/// An account as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loaded {
+    pub id: AccountId,
+    /// `None`: there is no such account.
+    pub version: Option<Version>,
+    /// The parts of the account by their names: [`row::ACCOUNT`], [`row::SESSIONS`], [`row::OUTBOX`], [`row::CREATIONS`], and one
+    /// per key.
+    pub rows: BTreeMap<String, Vec<u8>>,
+    /// The records of its keys, and of other keys that were asked for. Empty for one that can't be read at all; a missing one
+    /// is not in the map.
+    pub records: BTreeMap<KeyId, Vec<u8>>,
+    /// The store's time, ms.
+    pub now: i64,
+}
+
+impl Loaded {
+    /// The keys of the account, readable or not: those with a row, and those whose record names the account.
+    pub fn keys(&self) -> BTreeSet<KeyId> {
+        let rows = self.rows.keys().filter_map(|name| row::key_of(name));
+        let is_own = |record: &[u8]| account_of(record) == Some(self.id);
+        let records = self.records.iter().filter(|(_, record)| is_own(record)).map(|(id, _)| *id);
+        rows.chain(records).collect()
+    }
+}
+
+/// The names of rows.
+pub mod row {
+    use super::KeyId;
+
+    pub const ACCOUNT: &str = "account";
+    pub const SESSIONS: &str = "sessions";
+    pub const OUTBOX: &str = "outbox";
+    pub const CREATIONS: &str = "creations";
+
+    /// The row with a key's metadata.
+    pub fn key(id: KeyId) -> String {
+        format!("k:{id}")
+    }
+
+    /// The key whose metadata this row has.
+    pub fn key_of(name: &str) -> Option<KeyId> {
+        KeyId::from_hex(name.strip_prefix("k:")?).ok()
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct AccountValue {
     pub account: StoredAccount,
     /// By the SHA-256 of the session ID or link token.
@@ -56,7 +110,7 @@ impl AccountValue {
         }
         match Self::from_rows(loaded) {
             Ok(value) if value.id() == loaded.id => Ok(Some(value)),
-            _ => Err(Rejection::UnreadableAccount(loaded.id)),
+            _ => Err(Rejection::UnreadableAccount { id: loaded.id.to_string() }),
         }
     }
 
@@ -110,15 +164,7 @@ impl AccountValue {
     }
 
     fn new(account: StoredAccount) -> Self {
-        Self {
-            account,
-            sessions: BTreeMap::new(),
-            outbox: Outbox::default(),
-            creations: (0, 0),
-            keys: BTreeMap::new(),
-            new_events: Vec::new(),
-            made: None,
-        }
+        Self { account, ..Self::default() }
     }
 
     /// Adds the account and the keys of an export that do not exist yet. `taken`: keys that other accounts have.
@@ -151,12 +197,8 @@ impl AccountValue {
 
     /// Fails if `expected` is given and is not the current credential.
     pub fn check_credential(&self, expected: Option<&str>) -> Result<(), Rejection> {
-        match expected {
-            Some(expected) if self.account.credential.as_deref() != Some(expected) => {
-                Err(Rejection::CredentialConflict)
-            }
-            _ => Ok(()),
-        }
+        let is_current = expected.is_none() || self.account.credential.as_deref() == expected;
+        if is_current { Ok(()) } else { Err(Rejection::CredentialConflict) }
     }
 
     /// Applies a checked change. While the account is suspended, so are its keys; those that can't be read stay as they are.

@@ -85,11 +85,6 @@ impl GroupCounts {
             Verdict::Paused(burst_exceeded(now, limits))
         }
     }
-
-    /// The counts of demo charges, which have no scope and no burst limit.
-    pub fn demo(now: i64, limit: u32, used: u32, allowed: u32, over_daily: u32) -> Self {
-        Self { now, scope: None, limit, used, allowed, over_daily, burst_exceeded: false }
-    }
 }
 
 fn burst_exceeded(now: i64, limits: &Limits) -> Exceeded {

@@ -21,14 +21,14 @@ use state::{COMMIT_TIMEOUT, State};
 pub use store_file::OpenError;
 use store_file::{StoreFile, UndoRows, kind};
 use tokio::sync::{oneshot, watch};
-use writer::{Request, THREAD_ENDED, WriterThread, lock};
+use writer::{Request, THREAD_ENDED, WriterThread};
 
-use super::{AccountIds, Confirmation, Result, Store, StoreError};
+use super::{AccountIds, Confirmation, Result, Store, StoreError, lock};
 use crate::domain::change::Change;
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::loaded::{Loaded, Target};
 use crate::domain::notice::Announcement;
 use crate::domain::time::Clock;
+use crate::domain::value::{Loaded, Target};
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 pub struct EmbeddedStore {

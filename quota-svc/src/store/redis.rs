@@ -21,7 +21,7 @@ use commit::Commit;
 use confirm::{ConfirmedWrites, write_error};
 use futures_util::FutureExt;
 use futures_util::future::ready;
-use quota_api::Limits;
+use quota_api::{Limits, Rejection};
 use redis::{FromRedisValue, Value};
 use redis_keys::{RedisKey, RedisKeys};
 use settings::ServerLog;
@@ -32,10 +32,9 @@ use topology::Topology;
 use super::{AccountIds, Confirmation, Result, Store, StoreArgs, StoreError, VERSION};
 use crate::domain::change::Change;
 use crate::domain::id::{AccountId, KeyId, SHARDS};
-use crate::domain::loaded::{Loaded, Target};
 use crate::domain::notice::Announcement;
-use crate::domain::rejection::Rejection;
 use crate::domain::time::Clock;
+use crate::domain::value::{Loaded, Target};
 use crate::domain::verdict::{ChargeGroup, GroupOutcome};
 
 /// Minimum `COUNT` of an `SSCAN`, which visits about that many hash buckets. Many may be empty, so a smaller value would
@@ -219,11 +218,11 @@ impl Store for RedisStore {
             (Ok(id), _) | (Err(_), Target::Account(id)) => id,
             (Err(_), Target::Key(id)) => {
                 let reason = "the record is too short, or not a string".to_owned();
-                return Err(Rejection::UnreadableKey { id, reason }.into());
+                return Err(Rejection::UnreadableKey { id: id.to_string(), reason }.into());
             }
         };
         let mut loaded = Loaded { id, version: None, rows: BTreeMap::new(), records: records.collect(), now };
-        let unreadable = || StoreError::from(Rejection::UnreadableAccount(id));
+        let unreadable = || StoreError::from(Rejection::UnreadableAccount { id: id.to_string() });
         loaded.rows = redis::from_redis_value(fields).map_err(|_| unreadable())?;
         if !loaded.rows.is_empty() {
             let version = loaded.rows.remove(VERSION).and_then(|version| version.try_into().ok());

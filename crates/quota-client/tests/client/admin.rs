@@ -41,7 +41,8 @@ fn check(exchange: &Exchange, line: &str, expected_body: &str) {
 async fn account_calls_use_documented_requests() {
     let mut fake = Fake::start().await;
     let new = NewAccount { login: "me".into(), credential: None };
-    let expected_body = r#"{"actor":"operator","command":{"create_account":{"login":"me"}}}"#;
+    let expected_body =
+        r#"{"actor":"operator","command":{"create_account":{"login":"me","credential":null}}}"#;
     let created = exchange!(fake, |c| c.create_account(&new), COMMAND, expected_body, 200, ACCOUNT);
     assert_eq!(created.unwrap().id, "a1");
     let page = format!(r#"{{"accounts":[{ACCOUNT}],"total":7,"next":"c2"}}"#);
@@ -56,7 +57,7 @@ async fn account_calls_use_documented_requests() {
     assert_eq!(listed.unwrap().next.as_deref(), Some("c2"));
     let (line, details) = (
         "GET /internal/v1/accounts/a1",
-        format!(r#"{{"account":{ACCOUNT},"contact":{{"contact":{{}}}},"events":[]}}"#),
+        format!(r#"{{"account":{ACCOUNT},"contact":{{"contact":{{}},"last_deliveries":{{}}}},"events":[]}}"#),
     );
     assert_eq!(exchange!(fake, |c| c.account("a1"), line, "", 200, details).unwrap().login, "me");
     assert!(exchange!(fake, |c| c.contact("a1"), line, "", 200, details).unwrap().contact.is_empty());
@@ -70,7 +71,8 @@ async fn account_calls_use_documented_requests() {
     assert_eq!(exchange!(fake, |c| c.credential("a1"), line, "", 200, stored).unwrap().version, 3);
     let change = SetCredential { credential: "h".into(), expected_version: 2, ..Default::default() };
     let expected_body = r#"{"actor":"operator","command":{"set_credential":
-        {"account":"a1","change":{"credential":"h","expected_version":2}}}}"#;
+        {"account":"a1","change":{"credential":"h","expected_version":2,
+        "expected_credential":null,"keep_session":null,"keep_all_sessions":null}}}}"#;
     exchange!(fake, |c| c.set_credential("a1", &change), COMMAND, expected_body, 200, stored).unwrap();
 
     let session = NewSession {
@@ -99,7 +101,7 @@ async fn key_calls_use_documented_requests() {
     assert_eq!(listed.unwrap().keys.len(), 1);
     let new = NewKey::new("n", Scope::Geo);
     let expected_body = r#"{"actor":"operator","command":{"create_key":
-        {"account":"a1","key":{"name":"n","scope":"geo"}}}}"#;
+        {"account":"a1","key":{"name":"n","scope":"geo","daily_limit":null}}}}"#;
     let created = format!(r#"{{"secret":"s","key":{KEY}}}"#);
     let secret =
         exchange!(fake, |c| c.create_key("a1", &new), COMMAND, expected_body, 200, created).unwrap().secret;
@@ -113,7 +115,10 @@ async fn key_calls_use_documented_requests() {
             r#"{{"actor":"operator","command":{{"change_key":{{"id":"k1","account":{account},"change":{change}}}}}}}"#
         )
     };
-    let (renamed, name) = (change(r#""a1""#, r#"{"settings":{"name":"m"}}"#), SettingsChange::rename("m"));
+    let (renamed, name) = (
+        change(r#""a1""#, r#"{"settings":{"name":"m","allowed_origins":null}}"#),
+        SettingsChange::rename("m"),
+    );
     exchange!(fake, |c| c.change_key("k1", account, &name), COMMAND, &renamed, 200, KEY).unwrap();
     for state in [StateChange::Resume, StateChange::Deactivate, StateChange::Reactivate] {
         let changed = change("null", &format!(r#"{{"state":"{}"}}"#, state.as_str()));
@@ -148,7 +153,7 @@ async fn key_calls_use_documented_requests() {
 #[tokio::test]
 async fn transfer_calls_use_documented_requests() {
     let mut fake = Fake::start().await;
-    let page = r#"{"accounts":[{"login":"me","created_at":1,"keys":[]}],"total":1}"#;
+    let page = r#"{"accounts":[{"login":"me","created_at":1,"keys":[]}],"total":1,"left_out":[]}"#;
     let exported =
         exchange!(fake, |c| c.export(None, 100), "GET /internal/v1/export?limit=100", "", 200, page).unwrap();
     assert_eq!((exported.total, exported.next), (1, None));

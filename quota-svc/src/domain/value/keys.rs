@@ -2,7 +2,7 @@
 
 use api_key::KeyDigest;
 use quota_api::{
-    Actor, CREATIONS_PER_DAY, Event, EventKind, KEYS_PER_ACCOUNT, KeyChange, KeySettings, NewKey,
+    Actor, CREATIONS_PER_DAY, Event, EventKind, KEYS_PER_ACCOUNT, KeyChange, KeySettings, NewKey, Rejection,
     SettingsChange,
 };
 
@@ -10,7 +10,6 @@ use super::AccountValue;
 use crate::domain::event::with_actor;
 use crate::domain::id::KeyId;
 use crate::domain::key::{KeyMeta, StoredKey};
-use crate::domain::rejection::Rejection;
 use crate::domain::time::{date_of, day_of};
 
 /// A key to create.
@@ -27,7 +26,7 @@ pub struct KeyDraft {
 impl AccountValue {
     pub fn key(&self, id: KeyId) -> Result<&StoredKey, Rejection> {
         let key = self.keys.get(&id).ok_or(Rejection::KeyNotFound)?.as_ref();
-        key.map_err(|key| Rejection::UnreadableKey { id, reason: key.reason.clone() })
+        key.map_err(|key| Rejection::UnreadableKey { id: key.id.clone(), reason: key.reason.clone() })
     }
 
     pub fn create_key(&mut self, draft: KeyDraft, now: i64) -> Result<StoredKey, Rejection> {
@@ -175,10 +174,8 @@ impl AccountValue {
 
 /// Rejects a time that is not in the future.
 fn check_expiry(expires_at: Option<u32>, now: i64) -> Result<(), Rejection> {
-    match expires_at {
-        Some(at) if i64::from(at) * 1000 <= now => Err(Rejection::InvalidExpiry),
-        _ => Ok(()),
-    }
+    let is_over = expires_at.is_some_and(|at| i64::from(at) * 1000 <= now);
+    if is_over { Err(Rejection::InvalidExpiry) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -243,7 +240,7 @@ mod tests {
     fn missing_or_unreadable_key_is_not_changed() {
         let mut value = with_keys(1);
         make_unreadable(&mut value, 1);
-        let unreadable = Rejection::UnreadableKey { id: id(1), reason: "damaged".to_owned() };
+        let unreadable = Rejection::UnreadableKey { id: id(1).to_string(), reason: "damaged".to_owned() };
         for (n, rejection) in [(1, unreadable), (2, Rejection::KeyNotFound)] {
             let change = KeyChange::DailyLimit(Some(5));
             assert_eq!(value.key(id(n)), Err(rejection.clone()));

@@ -12,7 +12,8 @@ impl AccountValue {
     pub fn add_notice(&mut self, notice: &Notice, now: i64) -> u64 {
         let mut dropped = 0;
         for channel in self.account.contact.channels(notice.kind) {
-            let queue = self.outbox.queues.entry(channel).or_insert_with(|| NoticeQueue::new(now));
+            let new = NoticeQueue { due: now, ..NoticeQueue::default() };
+            let queue = self.outbox.queues.entry(channel).or_insert(new);
             if !queue.notices.contains(notice) {
                 queue.notices.push(notice.clone());
             }

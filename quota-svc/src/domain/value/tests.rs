@@ -104,7 +104,7 @@ fn account_with_a_damaged_row_is_unreadable() {
     for (name, json) in [("account", &*other), ("account", "{}"), ("sessions", "[1]")] {
         let mut loaded = stored(&with_keys(1));
         loaded.rows.insert(name.to_owned(), json.into());
-        let rejected = Err(Rejection::UnreadableAccount(AccountId::of("ada")));
+        let rejected = Err(Rejection::UnreadableAccount { id: AccountId::of("ada").to_string() });
         assert_eq!(AccountValue::decode(&loaded), rejected, "{name} {json}");
     }
     let mut loaded = stored(&ada());
@@ -161,7 +161,7 @@ fn key_with_damaged_data_is_unreadable() {
         assert_eq!((&*unreadable.id, &*unreadable.reason), (&*id(1).to_string(), reason));
         let (name, hint) = (unreadable.name.as_deref(), unreadable.hint.as_deref());
         assert_eq!((name, hint), has_meta.then_some(("a key", "ipl_1")).unzip(), "{reason}");
-        let rejection = Rejection::UnreadableKey { id: id(1), reason: reason.to_owned() };
+        let rejection = Rejection::UnreadableKey { id: id(1).to_string(), reason: reason.to_owned() };
         assert_eq!(value.key(id(1)), Err(rejection));
     }
 }

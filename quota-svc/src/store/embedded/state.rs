@@ -5,18 +5,19 @@ use std::mem::take;
 use std::ops::{Bound, Range};
 use std::time::{Duration, Instant};
 
-use quota_api::{KeyState, Limits, NoticeKind, Outcome, Verdict};
+use quota_api::{KeyState, Limits, NoticeKind, Outcome, Rejection, Verdict};
+use serde::{Deserialize, Serialize};
 
 use super::store_file::{RowWrite, kind, parse_row, row};
+use crate::domain::account::to_json;
 use crate::domain::change::{Change, RecordChange};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::loaded::{Loaded, Target, Version, row as row_names};
 use crate::domain::notice::{Announcement, MAX_ANNOUNCEMENTS};
 use crate::domain::record::{
     CORRECTED_FUTURE, CodecError, HEAD_BYTES, KeyRecord, account_of, decode, encode, encode_head,
 };
-use crate::domain::rejection::Rejection;
 use crate::domain::time::day_of;
+use crate::domain::value::{Loaded, Target, Version, row as row_names};
 use crate::domain::verdict::{ChargeGroup, GroupCounts, GroupOutcome, Subject};
 use crate::domain::window::BurstWindow;
 use crate::store::{AccountIds, Result, StoreError, VERSION, draw_version};
@@ -59,10 +60,11 @@ pub struct State {
 }
 
 /// The demo's counter.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Demo {
     day: u32,
     used: u32,
+    #[serde(skip)]
     dirty: bool,
 }
 
@@ -94,7 +96,10 @@ impl State {
                 (Some(announcement), None) => drop(self.announcements.remove(&announcement)),
                 (None, _) => tracing::error!(name, "an announcement can't be read; it is ignored"),
             },
-            (kind::DEMO, Some(bytes)) => self.demo = Demo::from_bytes(bytes),
+            (kind::DEMO, Some(bytes)) => {
+                // Starts over if it is damaged.
+                self.demo = serde_json::from_slice(bytes).unwrap_or_default();
+            }
             // Events stay on disk.
             _ => {}
         }
@@ -106,7 +111,8 @@ impl State {
             Target::Key(key) => {
                 let Some(record) = self.records.get(&key).map(encode_record) else { return Ok(None) };
                 let reason = || CodecError::Short(record.len()).to_string();
-                account_of(&record).ok_or_else(|| Rejection::UnreadableKey { id: key, reason: reason() })?
+                let unreadable = || Rejection::UnreadableKey { id: key.to_string(), reason: reason() };
+                account_of(&record).ok_or_else(unreadable)?
             }
         };
         let mut rows = self.accounts.get(&id).cloned().unwrap_or_default();
@@ -300,7 +306,7 @@ impl Batch {
         self.demo = take(&mut state.demo.dirty);
         let records = self.keys.iter().filter_map(|id| Some((id, state.records.get(id)?)));
         let records = records.map(|(id, record)| (row(kind::RECORD, id.0, ""), encode_record(record)));
-        let demo = self.demo.then(|| (row(kind::DEMO, [0; 16], ""), state.demo.to_bytes()));
+        let demo = self.demo.then(|| (row(kind::DEMO, [0; 16], ""), to_json(&state.demo).into_bytes()));
         self.saved.extend(records.chain(demo).map(|(key, value)| RowWrite::Put(key, Some(value))));
         self.announcements = take(&mut state.new_announcements);
         let excess = state.announcements.len() + self.announcements.len();
@@ -361,17 +367,6 @@ fn set<K: Ord, V>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
 }
 
 impl Demo {
-    fn to_bytes(&self) -> Vec<u8> {
-        [self.day.to_le_bytes(), self.used.to_le_bytes()].concat()
-    }
-
-    /// Starts over if the bytes are damaged.
-    fn from_bytes(bytes: &[u8]) -> Self {
-        let (day, used) = bytes.split_at_checked(4).unwrap_or_default();
-        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_le_bytes);
-        Self { day: number(day), used: number(used), dirty: false }
-    }
-
     fn charge(&mut self, count: u32, now: i64, limits: &Limits) -> GroupCounts {
         let today = day_of(now);
         if today > self.day {
@@ -384,7 +379,8 @@ impl Demo {
         let allowed = count.min(limits.demo.saturating_sub(self.used));
         self.used += allowed;
         self.dirty |= allowed > 0;
-        GroupCounts::demo(now, limits.demo, self.used, allowed, count - allowed)
+        let (limit, used, over_daily) = (limits.demo, self.used, count - allowed);
+        GroupCounts { now, scope: None, limit, used, allowed, over_daily, burst_exceeded: false }
     }
 }
 

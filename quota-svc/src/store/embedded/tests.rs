@@ -6,18 +6,17 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quota_api::{KeyState, Limits, NoticeKind, Scope, Verdict};
+use quota_api::{KeyState, Limits, NoticeKind, Rejection, Scope, Verdict};
 use redb::StorageBackend;
 use testkit::wait::eventually;
 
 use super::{EmbeddedStore, OpenError};
 use crate::domain::change::{Change, RecordChange};
 use crate::domain::id::{AccountId, KeyId};
-use crate::domain::loaded::{Loaded, Target, row};
 use crate::domain::notice::Announcement;
 use crate::domain::record::{KeyRecord, decode, encode, encode_head};
-use crate::domain::rejection::Rejection;
 use crate::domain::time::{Clock, MS_PER_DAY};
+use crate::domain::value::{Loaded, Target, row};
 use crate::domain::verdict::{ChargeGroup, GroupOutcome, Subject};
 use crate::store::{Result, Store, StoreError};
 

@@ -2,7 +2,7 @@
 //! their rows in one transaction, and only then changes the state in memory. If the transaction fails, so do the changes.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use super::state::{Batch, State};
 use super::store_file::{StoreFile, UndoRows};
 use crate::domain::change::Change;
-use crate::store::{Result, StoreError};
+use crate::store::{Result, StoreError, lock};
 
 /// How often changed counters are saved, and how often an unwritable file is tried again.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
@@ -111,10 +111,4 @@ impl Drop for WriterThread {
     fn drop(&mut self) {
         lock(&self.state).failure = Some(THREAD_ENDED.to_owned());
     }
-}
-
-/// Locks a mutex even if an operation panicked while it held the lock: its request fails, later ones use the data as it
-/// is.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use futures_util::future::{BoxFuture, Either, ready, select};
@@ -16,7 +16,7 @@ use super::call::{Call, CallError};
 use super::convert;
 use super::redis_keys::RedisKey;
 use super::topology::Topology;
-use crate::store::{Confirmation, Result, StoreError, VERSION, Version};
+use crate::store::{Confirmation, Result, StoreError, VERSION, Version, lock};
 
 /// Limit of a pipelined `WAIT`, which is not known to be needed: if the replica is gone, it delays one write by this time.
 const MAX_PIPELINED_WAIT_MS: u64 = 200;
@@ -131,7 +131,7 @@ impl ConfirmedWrites {
     }
 
     fn server(&self, name: &Arc<str>) -> Arc<Server> {
-        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = lock(&self.servers);
         servers.entry(name.clone()).or_default().clone()
     }
 }

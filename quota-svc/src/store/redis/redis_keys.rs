@@ -4,7 +4,7 @@
 //!
 //! | Redis key | type | content |
 //! |---|---|---|
-//! | `{TAG}:ACCOUNT:a` | hash | an account: its rows (`domain/loaded.rs`), and its version in the field `v` |
+//! | `{TAG}:ACCOUNT:a` | hash | an account: its rows (`domain/value.rs`), and its version in the field `v` |
 //! | `{TAG}:KEY:k` | string | the record of a key (`domain/record/codec.rs`) |
 //! | `{TAG}:KEY:e` | list | events of a key, newest first, at most 100 |
 //! | `{TAG}:i` | set | IDs of the shard's accounts |

@@ -2,11 +2,13 @@
 //! no persistence), which is checked at every connect, and why they can't be reached.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
+
+use crate::store::lock;
 
 /// Maximum number of errors of one outage.
 const MAX_ERRORS: usize = 8;
@@ -42,7 +44,7 @@ pub struct ServerLog {
 impl ServerLog {
     /// Records and logs an assessment. Returns the reason if the connection must be rejected.
     pub fn record(&self, server: &str, assessment: Assessment) -> Result<(), String> {
-        let previous = self.assessments().insert(server.to_owned(), assessment.clone());
+        let previous = lock(&self.assessments).insert(server.to_owned(), assessment.clone());
         let is_new = previous.as_ref() != Some(&assessment);
         let (risk, reason) = assessment;
         match risk {
@@ -71,31 +73,27 @@ impl ServerLog {
     }
 
     fn find(&self, min: Risk) -> Option<String> {
-        let assessments = self.assessments();
+        let assessments = lock(&self.assessments);
         let (server, (_, reason)) = assessments.iter().find(|(_, (risk, _))| *risk >= min)?;
         Some(format!("unsafe settings of {server}: {reason}"))
     }
 
     /// Forgets the settings of servers that are no longer in use.
     pub fn retain(&self, in_use: impl Fn(&str) -> bool) {
-        self.assessments().retain(|server, _| in_use(server));
-    }
-
-    fn assessments(&self) -> MutexGuard<'_, HashMap<String, Assessment>> {
-        self.assessments.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.assessments).retain(|server, _| in_use(server));
     }
 
     /// Records that an attempt to connect has failed. Returns whether its error is new since the last connection to the server:
     /// each error of an outage is worth one warning.
     pub fn is_new_error(&self, server: &str, error: String) -> bool {
-        let mut outages = self.outages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outages = lock(&self.outages);
         let errors = outages.entry(server.to_owned()).or_default();
         errors.len() < MAX_ERRORS && errors.insert(error)
     }
 
     /// Records that a connection was made.
     pub fn end_outage(&self, server: &str) {
-        self.outages.lock().unwrap_or_else(PoisonError::into_inner).remove(server);
+        lock(&self.outages).remove(server);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use super::managed_connection::{ManagedConnection, restart_after_panic};
 use super::redis_keys::{RedisKey, SLOTS, unused_record};
 use super::target::{ConnectOptions, Node, RedisTarget};
+use crate::store::lock;
 
 /// Interval of slot map refreshes while everything is connected.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(10);
@@ -116,11 +117,7 @@ impl Topology {
 
     pub fn connection_to(&self, node: &Node) -> Arc<ManagedConnection> {
         let start = || ManagedConnection::start(self.options.server(node), self.options.clone());
-        self.connections().entry(node.clone()).or_insert_with(|| Arc::new(start())).clone()
-    }
-
-    fn connections(&self) -> MutexGuard<'_, HashMap<Node, Arc<ManagedConnection>>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections).entry(node.clone()).or_insert_with(|| Arc::new(start())).clone()
     }
 
     async fn refresh_slot_map(&self) -> Infallible {
@@ -140,7 +137,7 @@ impl Topology {
     /// Queries the connected masters, then the seed nodes, until one returns a slot map.
     async fn read_slot_map(&self) -> Option<SlotMap<Node>> {
         let mut nodes: Vec<Node> = {
-            let connections = self.connections();
+            let connections = lock(&self.connections);
             let connected = connections.iter().filter(|(_, managed)| managed.is_connected());
             connected.map(|(node, _)| node.clone()).collect()
         };
@@ -168,7 +165,7 @@ impl Topology {
         let entries =
             ranges.iter().map(|(first, last, node)| (*first, *last, self.connection_to(node))).collect();
         self.slot_map.store(Arc::new(entries));
-        let mut connections = self.connections();
+        let mut connections = lock(&self.connections);
         connections.retain(|node, _| ranges.iter().any(|(_, _, master)| master == node));
         let in_use = |server: &str| connections.values().any(|managed| &*managed.label == server);
         self.options.server_log.retain(in_use);

@@ -2,10 +2,9 @@
 
 use std::collections::HashSet;
 
-use quota_api::{Scope, SetCredential};
+use quota_api::{Rejection, Scope, SetCredential};
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::AccountId;
-use quota_svc::domain::rejection::Rejection;
 use quota_svc::store::StoreError;
 
 use super::harness::{Harness, new_session, random};

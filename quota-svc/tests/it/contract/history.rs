@@ -9,17 +9,16 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use api_key::ApiKey;
-use quota_api::KeyChange;
 use quota_api::{
     AccountAction, AccountChange, Actor, ClaimedNotice, Contact, Delivery, ExportedAccount, KEYS_PER_ACCOUNT,
     Key, KeySettings, KeyState, Limits, NewKey, NewSession, NoticeResult, Scope, SessionKind, SetCredential,
     StateChange, origin_hash,
 };
+use quota_api::{KeyChange, Rejection};
 use quota_svc::accounts::{Accounts, Seen};
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyMeta, StoredKey};
-use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::transfer::{ImportAccount, export};
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::StoreError;

@@ -1,9 +1,8 @@
 //! Keys: their maximum number, states, owner and events.
 
 use futures_util::future::join_all;
-use quota_api::KeyChange;
 use quota_api::{Actor, EventKind, KeyState, NewKey, Outcome, Scope, StateChange};
-use quota_svc::domain::rejection::Rejection;
+use quota_api::{KeyChange, Rejection};
 use quota_svc::store::StoreError;
 use testkit::quota::rate_limit;
 

@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use quota_api::KeyChange;
 use quota_api::{Actor, EventKind, Limits, NewKey, Outcome, Scope, StateChange};
+use quota_api::{KeyChange, Rejection};
 use quota_svc::accounts::Accounts;
 use quota_svc::domain::account::Login;
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::time::Clock;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::embedded::EmbeddedStore;

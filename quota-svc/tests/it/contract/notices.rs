@@ -1,12 +1,11 @@
 //! Announcements and the outbox.
 
-use quota_api::KeyChange;
 use quota_api::{
     Channel, ClaimedNotice, Contact, Delivery, Mail, Notice, NoticeKind, NoticeResult, Outcome, Scope,
     StateChange, Webhook,
 };
+use quota_api::{KeyChange, Rejection};
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::rejection::Rejection;
 use quota_svc::store::StoreError;
 
 use super::harness::{DAY, Harness};

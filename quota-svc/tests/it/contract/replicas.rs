@@ -1,8 +1,7 @@
 //! Replicas of quota-svc that share a Redis.
 
 use futures_util::future::join_all;
-use quota_api::{Limits, Outcome, Scope};
-use quota_svc::domain::rejection::Rejection;
+use quota_api::{Limits, Outcome, Rejection, Scope};
 use quota_svc::store::StoreError;
 use testkit::redis::Redis;
 

@@ -1,14 +1,13 @@
 //! Expiry, origins and rotation of keys.
 
 use futures_util::future::join_all;
-use quota_api::KeyChange;
 use quota_api::{
     Actor, Contact, KeySettings, NewKey, NoticeKind, Outcome, Scope, SettingsChange, StateChange, Verdict,
     origin_hash,
 };
+use quota_api::{KeyChange, Rejection};
 use quota_svc::domain::id::{AccountId, KeyId};
 use quota_svc::domain::key::{KeyMeta, StoredKey};
-use quota_svc::domain::rejection::Rejection;
 use quota_svc::domain::verdict::{ChargeGroup, Subject};
 use quota_svc::store::StoreError;
 use testkit::quota::remaining;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use quota_api::{Outcome, Scope};
+use quota_api::{Outcome, Rejection, Scope};
 use quota_svc::domain::id::{AccountId, KeyId};
-use quota_svc::domain::rejection::Rejection;
 use quota_svc::store::StoreError;
 use redb::{Database, ReadableTable, StorageBackend, TableDefinition};
 
@@ -58,7 +57,7 @@ pub async fn can_be_listed_and_deleted(
     assert_eq!(named, [bad_record.to_string()], "its metadata is readable");
     for bad in [bad_record, bad_meta] {
         assert!(
-            matches!(store.key(bad, Some(account)).await, Err(StoreError::Rejected(Rejection::UnreadableKey { id, .. })) if id == bad)
+            matches!(store.key(bad, Some(account)).await, Err(StoreError::Rejected(Rejection::UnreadableKey { id, .. })) if id == bad.to_string())
         );
         assert!(matches!(
             store.key(bad, Some(other)).await,
@@ -105,7 +104,7 @@ async fn unreadable_account_can_be_deleted(
     }
     assert_eq!((accounts, unreadable), (vec![readable], vec![account]));
     assert!(
-        matches!(store.account(account).await, Err(StoreError::Rejected(Rejection::UnreadableAccount(id))) if id == account)
+        matches!(store.account(account).await, Err(StoreError::Rejected(Rejection::UnreadableAccount { id })) if id == account.to_string())
     );
     store.delete_account(account, None).await.unwrap();
     assert!(matches!(store.account(account).await, Err(StoreError::Rejected(Rejection::AccountNotFound))));
