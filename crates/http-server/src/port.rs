@@ -1,16 +1,16 @@
 //! What the connections of a port have in common, and what precedes HTTP on them: a PROXY header, TLS, or both.
 
 use std::net::{IpAddr, SocketAddr};
-use std::{io::ErrorKind, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use base::log_throttle::LogThrottle;
 use poem::{EndpointExt, Response, endpoint::BoxEndpoint, endpoint::make_sync};
 use tokio::{net::TcpStream, time::timeout};
 
 use crate::limits::{self, ServeArgs};
-use crate::proxy_header::{ProxyHeader, ProxyHeaderError};
 use crate::tls::{Socket, Tls, TlsInfo};
-use crate::{error::ErrorResponder, lifecycle::Lifecycle, registry::ConnectionRegistry};
+use crate::{error::ErrorResponder, lifecycle::Lifecycle};
+use crate::{proxy_header::ProxyHeader, registry::ConnectionRegistry};
 
 /// Maximum wait for a complete PROXY header. Load balancers send it immediately, before any byte of the client.
 const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -18,7 +18,6 @@ const PROXY_HEADER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Decides which peers are trusted.
 pub type TrustedPeers = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
 
-/// A port.
 pub(crate) struct Port {
     /// In the log.
     pub(crate) name: &'static str,
@@ -61,14 +60,12 @@ impl Port {
         }
     }
 
-    /// The address of a client, unless it is a trusted proxy: its connections carry many clients, so they belong to no
-    /// network.
+    /// The address, unless it is a trusted proxy's: its connections carry many clients, so they belong to no network.
     pub(crate) fn untrusted(&self, client: IpAddr) -> Option<IpAddr> {
         (!(self.trusted)(client)).then_some(client)
     }
 
-    /// Returns whether to serve a peer, instead of closing its connection at once. Does not log the address: it may be a
-    /// client's.
+    /// Whether to serve a peer, instead of closing its connection. Does not log the address: it may be a client's.
     pub(crate) fn accepts(&self, is_trusted: bool) -> bool {
         let accepted = !self.proxy_protocol || is_trusted;
         if !accepted && let Some(occurrences) = self.untrusted_log.allow() {
@@ -86,7 +83,7 @@ impl Port {
         let reason = match timeout(PROXY_HEADER_TIMEOUT, ProxyHeader::read(socket)).await {
             Ok(Ok(header)) => return Some(header),
             // Load balancers check a port by connecting to it.
-            Ok(Err(ProxyHeaderError::Incomplete | ProxyHeaderError::Connection(_))) => return None,
+            Ok(Err(error)) if error.is::<io::Error>() => return None,
             Ok(Err(error)) => error.to_string(),
             Err(_) => {
                 format!("there was no complete PROXY header within {} s", PROXY_HEADER_TIMEOUT.as_secs())
@@ -103,7 +100,7 @@ impl Port {
     pub(crate) async fn start_tls(&self, socket: TcpStream) -> Option<(Box<dyn Socket>, Option<TlsInfo>)> {
         let Some(tls) = &self.tls else { return Some((Box::new(socket), None)) };
         let accepted = timeout(self.args.header_timeout, tls.accept(socket)).await;
-        let accepted = accepted.unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()));
+        let accepted = accepted.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         // At level debug, because scanners of public ports cause many, and without the address, which may be a client's.
         if let Err(reason) = &accepted
             && let Some(occurrences) = self.tls_log.allow()

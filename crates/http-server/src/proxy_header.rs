@@ -1,10 +1,11 @@
-//! Headers of the PROXY protocol, versions 1 (text) and 2 (binary), with which a load balancer names its
-//! client. The crate `ppp` parses them. This module reads exactly the bytes of the header from a connection,
-//! and rejects what the specification forbids but `ppp` accepts.
+//! Headers of the PROXY protocol, versions 1 (text) and 2 (binary), with which a load balancer names its client. The crate
+//! `ppp` parses them. This module reads exactly the bytes of the header from a connection, and rejects what the
+//! specification forbids but `ppp` accepts.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 
+use anyhow::{Context, bail, ensure};
 use bytes::BufMut;
 use crc::{CRC_32_ISCSI, Crc};
 use ppp::{v1, v2};
@@ -19,6 +20,9 @@ const V2_FIXED_BYTES: usize = 16;
 /// Enough for a client certificate.
 const V2_MAX_BYTES: usize = 16 * 1024;
 
+const MISSING: &str = "the connection does not begin with a PROXY header";
+const MALFORMED: &str = "the PROXY header is malformed";
+
 // Types of TLVs. Those of version and cipher are within that of type `SSL`.
 const CRC32C: u8 = 0x03;
 const SSL: u8 = 0x20;
@@ -28,11 +32,11 @@ const SSL_CIPHER: u8 = 0x23;
 /// What a load balancer sends about its client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// The client, never IPv4-mapped. `None` if the load balancer sends a request of its own, such as a
-    /// health check, or does not know the address.
+    /// The client, never IPv4-mapped. `None` if the load balancer sends a request of its own, such as a health check, or
+    /// does not know the address.
     pub client: Option<SocketAddr>,
-    /// The TLS session between client and load balancer. `None` if the load balancer reports none: it ends no
-    /// TLS, uses version 1, or does not send the TLV.
+    /// The TLS session between client and load balancer. `None` if the load balancer reports none: it ends no TLS, uses
+    /// version 1, or does not send the TLV.
     pub tls: Option<ProxyHeaderTls>,
 }
 
@@ -45,35 +49,18 @@ pub struct ProxyHeaderTls {
     pub cipher: Option<Box<str>>,
 }
 
-/// Why a connection has no usable header.
-#[derive(Debug, thiserror::Error)]
-pub enum ProxyHeaderError {
-    #[error("the connection does not begin with a PROXY header")]
-    Missing,
-    #[error("the PROXY header is malformed")]
-    Malformed,
-    /// The header is longer than any that a load balancer has a reason to send.
-    #[error("the PROXY header is longer than {V2_MAX_BYTES} bytes")]
-    TooLong,
-    /// The peer closed the connection first. Typical of health checks that only connect.
-    #[error("the connection ended before the end of the PROXY header")]
-    Incomplete,
-    #[error("the PROXY header could not be read")]
-    Connection(#[from] io::Error),
-}
-
 impl ProxyHeader {
-    /// Reads a header, and nothing that follows it.
-    pub async fn read(connection: &mut (impl AsyncRead + Unpin)) -> Result<Self, ProxyHeaderError> {
+    /// Reads a header, and nothing that follows it. Fails with an [`io::Error`] if the connection ends or fails first.
+    pub async fn read(connection: &mut (impl AsyncRead + Unpin)) -> anyhow::Result<Self> {
         let mut header = Vec::with_capacity(V1_MAX_BYTES);
         while let missing @ 1.. = missing_bytes(&header)? {
             if connection.read_buf(&mut (&mut header).limit(missing)).await? == 0 {
-                return Err(ProxyHeaderError::Incomplete);
+                return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
             }
         }
         let is_v1 = header.starts_with(V1_PREFIX);
         let parsed = if is_v1 { Self::parse_v1(&header) } else { Self::parse_v2(&header) };
-        parsed.ok_or(ProxyHeaderError::Malformed)
+        parsed.context(MALFORMED)
     }
 
     fn parse_v1(header: &[u8]) -> Option<Self> {
@@ -131,30 +118,27 @@ fn address(ip: impl Into<IpAddr>, port: u16) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.into().to_canonical(), port))
 }
 
-/// A lower bound of the bytes still missing from the header; 0 if it is complete. Reading that many never
-/// reads past the header.
-fn missing_bytes(received: &[u8]) -> Result<usize, ProxyHeaderError> {
+/// A lower bound of the bytes that are missing from the header; 0 if it is complete. So nothing after it is read.
+fn missing_bytes(received: &[u8]) -> anyhow::Result<usize> {
     let length = received.len();
     let begins_like = |prefix: &[u8]| received.iter().zip(prefix).all(|(byte, expected)| byte == expected);
-    let is_v1 = begins_like(V1_PREFIX);
-    let min_bytes = if is_v1 { V1_MIN_BYTES } else { V2_FIXED_BYTES };
-    if !is_v1 && !begins_like(v2::PROTOCOL_PREFIX) {
-        Err(ProxyHeaderError::Missing)
-    } else if length < min_bytes {
-        Ok(min_bytes - length)
-    } else if is_v1 {
+    if begins_like(V1_PREFIX) {
         let line_break = received.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
-        match line_break.map(|start| &received[start..]) {
+        return match line_break.map(|start| &received[start..]) {
+            _ if length < V1_MIN_BYTES => Ok(V1_MIN_BYTES - length),
             None if length + 2 <= V1_MAX_BYTES => Ok(2),
             Some(b"\r\n") => Ok(0),
             Some(b"\r") if length < V1_MAX_BYTES => Ok(1),
-            _ => Err(ProxyHeaderError::Malformed),
-        }
-    } else {
-        let rest = u16::from_be_bytes([received[V2_FIXED_BYTES - 2], received[V2_FIXED_BYTES - 1]]);
-        let total = V2_FIXED_BYTES + usize::from(rest);
-        if total > V2_MAX_BYTES { Err(ProxyHeaderError::TooLong) } else { Ok(total - length) }
+            _ => bail!(MALFORMED),
+        };
     }
+    ensure!(begins_like(v2::PROTOCOL_PREFIX), MISSING);
+    let Some([.., high, low]) = received.first_chunk::<V2_FIXED_BYTES>() else {
+        return Ok(V2_FIXED_BYTES - length);
+    };
+    let total = V2_FIXED_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
+    ensure!(total <= V2_MAX_BYTES, "the PROXY header is longer than {V2_MAX_BYTES} bytes");
+    Ok(total - length)
 }
 
 /// Compares a header with its checksum, which is computed as if its own bytes were 0.
@@ -164,8 +148,7 @@ fn check_crc(header: &[u8], start: usize, checksum: &[u8]) -> Option<()> {
     (checksum == expected).then_some(())
 }
 
-/// Parses the TLV `SSL`. The inner `None` is a client that does not use TLS, as far as the load balancer
-/// knows: it may forward TLS that it does not end.
+/// Parses the TLV `SSL`. The inner `None` is a client without TLS, or with TLS that the load balancer only forwards.
 fn parse_ssl(value: &[u8]) -> Option<Option<ProxyHeaderTls>> {
     // One byte with flags, four with the result of the certificate's verification.
     let (&[flags, ..], tlvs) = value.split_first_chunk::<5>()?;

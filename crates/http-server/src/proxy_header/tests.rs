@@ -3,13 +3,14 @@
 use super::*;
 
 /// Reads a header, followed by a request that must stay unread. In two parts, split at every position.
-fn read(header: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
+fn read(header: &[u8]) -> Result<ProxyHeader, String> {
     const REQUEST: &[u8] = b"GET / HTTP/1.1\r\n\r\n";
     let bytes = [header, REQUEST].concat();
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("runtime");
     let mut results = (0..=bytes.len()).map(|split| {
         let (mut first, mut second) = (&bytes[..split], &bytes[split..]);
         let result = runtime.block_on(ProxyHeader::read(&mut AsyncReadExt::chain(&mut first, &mut second)));
+        let result = result.map_err(|error| error.to_string());
         if result.is_ok() {
             assert_eq!([first, second].concat(), REQUEST, "nothing after the header is read");
         }
@@ -17,7 +18,7 @@ fn read(header: &[u8]) -> Result<ProxyHeader, ProxyHeaderError> {
     });
     let result = results.next().expect("at least one");
     for other in results {
-        assert_eq!(format!("{other:?}"), format!("{result:?}"), "independent of how the bytes arrive");
+        assert_eq!(other, result, "independent of how the bytes arrive");
     }
     result
 }
@@ -94,11 +95,11 @@ fn malformed_version_1_is_rejected() {
         "PROXY TCP6 \u{661}::1 ::1 1000 443\r\n",
     ] {
         let error = read(header.as_bytes()).expect_err(header);
-        assert!(matches!(error, ProxyHeaderError::Malformed), "{header:?}: {error}");
+        assert_eq!(error, MALFORMED, "{header:?}");
     }
     let too_long = format!("PROXY UNKNOWN {}\r\n", "x".repeat(92));
     assert_eq!(too_long.len(), V1_MAX_BYTES + 1);
-    assert!(matches!(read(too_long.as_bytes()), Err(ProxyHeaderError::Malformed)));
+    assert_eq!(read(too_long.as_bytes()), Err(MALFORMED.to_owned()));
     assert!(read(too_long.replacen('x', "", 1).as_bytes()).is_ok(), "the longest header");
 }
 
@@ -164,7 +165,7 @@ fn malformed_version_2_is_rejected() {
         (v2_tcp4(&tlv(CRC32C, &[0; 3])), "a short checksum"),
     ] {
         let error = read(&header).expect_err(reason);
-        assert!(matches!(error, ProxyHeaderError::Malformed), "{reason}: {error}");
+        assert_eq!(error, MALFORMED, "{reason}");
     }
 }
 
@@ -191,7 +192,7 @@ fn correct_checksum_is_accepted() {
     header[start..start + 4].copy_from_slice(&checksum);
     assert_eq!(read(&header).expect("valid").client, client("192.0.2.1:1000"));
     header[16] ^= 1;
-    assert!(matches!(read(&header), Err(ProxyHeaderError::Malformed)), "another client");
+    assert_eq!(read(&header), Err(MALFORMED.to_owned()), "another client");
 }
 
 #[tokio::test]
@@ -201,7 +202,7 @@ async fn anything_else_is_rejected_at_its_first_wrong_byte() {
         let (mut peer, mut connection) = tokio::io::duplex(64);
         tokio::io::AsyncWriteExt::write_all(&mut peer, start.as_bytes()).await.expect("buffered");
         let error = ProxyHeader::read(&mut connection).await.expect_err(start);
-        assert!(matches!(error, ProxyHeaderError::Missing), "{start:?}: {error}");
+        assert_eq!(error.to_string(), MISSING, "{start:?}");
     }
 }
 
@@ -210,11 +211,12 @@ async fn header_that_ends_early_or_is_too_long_is_rejected() {
     for header in [&b"PROXY TCP4 192.0.2.1 127.0.0.1 1000 443\r\n"[..], &v2_tcp4(&[])] {
         for length in 0..header.len() {
             let error = ProxyHeader::read(&mut &header[..length]).await.expect_err("incomplete");
-            assert!(matches!(error, ProxyHeaderError::Incomplete), "{length}: {error}");
+            assert!(error.is::<io::Error>(), "{length}: {error}");
         }
     }
     let longest = v2(0, 0, &vec![0; V2_MAX_BYTES - V2_FIXED_BYTES]);
     assert!(ProxyHeader::read(&mut &longest[..]).await.is_ok());
     let longer = v2(0, 0, &vec![0; V2_MAX_BYTES - V2_FIXED_BYTES + 1]);
-    assert!(matches!(ProxyHeader::read(&mut &longer[..]).await, Err(ProxyHeaderError::TooLong)));
+    let error = ProxyHeader::read(&mut &longer[..]).await.expect_err("too long");
+    assert_eq!(error.to_string(), "the PROXY header is longer than 16384 bytes");
 }
