@@ -111,12 +111,12 @@ impl Acme {
         if let Some(failures) = &self.state.failures {
             self.report(failures);
         } else if let Some(certificate) = current {
-            let renewal = format_rfc3339_seconds(state::renewal_time(&certificate.validity()));
+            let renewal = format_rfc3339_seconds(state::renewal_time(&certificate.validity));
             tracing::info!(%renewal, "the certificate is valid");
         }
         loop {
             let now = SystemTime::now();
-            let validity = self.current().map(|certificate| certificate.validity());
+            let validity = self.current().map(|certificate| certificate.validity);
             let due = state::next_attempt(validity, self.state.failures.as_ref(), now);
             match due.duration_since(now) {
                 Ok(wait) if !wait.is_zero() => tokio::time::sleep(wait.min(CLOCK_CHECK_INTERVAL)).await,
@@ -136,7 +136,7 @@ impl Acme {
     /// The stored certificate, if it is for all host names and from this CA.
     fn current(&self) -> Option<LoadedCertificate> {
         let pem = std::fs::read(self.dir.join(CERTIFICATE)).ok()?;
-        let certificate = LoadedCertificate::from_pem(&pem).ok()?;
+        let certificate = LoadedCertificate::from_pem(&pem, None).ok()?;
         (self.state.issued && self.covers(&certificate)).then_some(certificate)
     }
 
@@ -181,14 +181,14 @@ impl Acme {
         self.state.save(&self.dir)?;
         let ordered = tokio::time::timeout(ORDER_TIMEOUT, self.order()).await;
         let pem = ordered.context("the CA did not complete the order in time")??;
-        let certificate = LoadedCertificate::from_pem(pem.as_bytes())
+        let certificate = LoadedCertificate::from_pem(pem.as_bytes(), None)
             .context("the certificate from the CA can't be used")?;
         ensure!(self.covers(&certificate), "the certificate from the CA is not for all host names");
         state::write(&self.dir, CERTIFICATE, pem.as_bytes())?;
         (self.state.issued, self.state.failures) = (true, None);
         self.state.save(&self.dir)?;
         self.certificate.set_status("");
-        let validity = certificate.validity();
+        let validity = certificate.validity;
         let expires = format_rfc3339_seconds(validity.end);
         // Without this check, a clock that is wrong by months would order certificates without end.
         ensure!(

@@ -1,6 +1,6 @@
 //! The certificates of a port: loads them, selects one by host name, and uses replaced files.
 
-use std::{collections::HashMap, ops::Range, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{collections::HashMap, ops::Range, path::PathBuf, slice, sync::Arc, time::SystemTime};
 
 use anyhow::{Context, bail, ensure};
 use base::watched_files::{self, FileCheck, WatchedFiles};
@@ -29,7 +29,8 @@ pub(crate) type CertificateFiles = WatchedFiles<LoadedCertificate, anyhow::Error
 #[derive(Debug)]
 pub struct LoadedCertificate {
     key: Arc<CertifiedKey>,
-    validity: Range<SystemTime>,
+    /// From when to when clients accept it.
+    pub validity: Range<SystemTime>,
 }
 
 /// The certificates of a port, in the order of the flags.
@@ -97,28 +98,18 @@ impl ResolvesServerCert for Certificates {
 }
 
 impl LoadedCertificate {
-    /// Checks a certificate with its chain and its private key, in PEM format and in any order.
-    pub fn from_pem(pem: &[u8]) -> anyhow::Result<Self> {
-        Self::parse(pem, pem)
-    }
-
-    /// Parses both files and checks that the key belongs to the certificate.
-    fn parse(certificate: &[u8], key: &[u8]) -> anyhow::Result<Self> {
+    /// Checks a certificate with its chain and its private key, in PEM format. The key may be in the same file.
+    pub fn from_pem(certificate: &[u8], key: Option<&[u8]>) -> anyhow::Result<Self> {
         let chain = CertificateDer::pem_slice_iter(certificate)
             .collect::<Result<Vec<_>, _>>()
             .context("the certificate is not valid PEM")?;
         ensure!(!chain.is_empty(), "the certificate file has no certificate in PEM format");
         let validity = validity(&chain[0]).context("the certificate is not valid X.509")?;
-        let key =
-            PrivateKeyDer::from_pem_slice(key).context("the key file has no private key in PEM format")?;
+        let key = PrivateKeyDer::from_pem_slice(key.unwrap_or(certificate))
+            .context("the key file has no private key in PEM format")?;
         let key = CertifiedKey::from_der(chain, key, &ring::default_provider())
             .context("the certificate and the key do not belong together or are not supported")?;
         Ok(Self { key: Arc::new(key), validity })
-    }
-
-    /// From when to when clients accept it.
-    pub fn validity(&self) -> Range<SystemTime> {
-        self.validity.clone()
     }
 
     /// Whether clients accept it for this host name.
@@ -137,16 +128,16 @@ pub(crate) fn name(pair: &CertificateFiles) -> String {
 fn reload(pair: &CertificateFiles) {
     let read = |path: &PathBuf| watched_files::read(watched_files::open(path)?, FILE_LIMIT);
     let load = || match pair.paths() {
-        [certificate, key] => LoadedCertificate::parse(&read(certificate)?, &read(key)?),
-        both => LoadedCertificate::from_pem(&read(&both[0])?),
+        [certificate, key] => LoadedCertificate::from_pem(&read(certificate)?, Some(&read(key)?)),
+        both => LoadedCertificate::from_pem(&read(&both[0])?, None),
     };
     if pair.check(load) == FileCheck::Removed {
         tracing::warn!(file = name(pair), "certificate or key removed; the certificate stays in use");
     }
 }
 
-/// A certificate that this process obtains itself while it serves: it may be missing at first, and its CA checks the host
-/// names by TLS-ALPN-01 challenges (RFC 8737) on the served ports. Clones share the status and the challenges.
+/// A certificate that this process obtains while it serves: it may be missing at first, and its CA checks the host names by
+/// TLS-ALPN-01 challenges (RFC 8737) on the served ports. Clones share the status and the challenges.
 #[derive(Clone, Debug)]
 pub struct ManagedCertificate {
     /// Has the private key, the certificate and its chain. In one file, so that they always belong together.
@@ -204,9 +195,8 @@ impl Challenges {
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = vec![ACME_TLS.to_vec()];
-        self.0
-            .challenges
-            .send_modify(|configs| drop(configs.insert(name.to_ascii_lowercase(), config.into())));
+        let name = name.to_ascii_lowercase();
+        self.0.challenges.send_modify(|configs| drop(configs.insert(name, config.into())));
         Ok(())
     }
 }
@@ -219,8 +209,7 @@ impl Drop for Challenges {
 
 /// The validity of a DER-encoded X.509 certificate, from `notBefore` to `notAfter`. `None` if malformed.
 ///
-/// The TLS library checks certificates but does not show their fields, and x509-parser would add 18 crates to each service
-/// for these two.
+/// The TLS library does not show the fields of a certificate, and x509-parser would add 18 crates for these two.
 fn validity(mut certificate: &[u8]) -> Option<Range<SystemTime>> {
     let (_, mut fields) = element(&mut element(&mut certificate)?.1)?;
     // The serial number comes first, or after the version.
@@ -249,15 +238,13 @@ fn time((tag, text): (u8, &[u8])) -> Option<SystemTime> {
 /// Reads a DER element, and returns its tag and content.
 fn element<'a>(der: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let [tag, first, rest @ ..] = *der else { return None };
-    let (length, rest) = match first {
-        0..=0x7F => (usize::from(*first), rest),
+    let (digits, rest) = match first {
+        0..=0x7F => (slice::from_ref(first), rest),
         // One to four more bytes have the length.
-        0x81..=0x84 => {
-            let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7F))?;
-            (digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit)), rest)
-        }
+        0x81..=0x84 => rest.split_at_checked(usize::from(first & 0x7F))?,
         _ => return None,
     };
+    let length = digits.iter().fold(0, |length, digit| (length << 8) | usize::from(*digit));
     let content;
     (content, *der) = rest.split_at_checked(length)?;
     Some((*tag, content))

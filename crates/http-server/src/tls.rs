@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, sync::Arc};
 
 use anyhow::ensure;
 use futures_util::future::OptionFuture;
-use rustls::{CipherSuite, ProtocolVersion, ServerConfig, ServerConnection, crypto::ring, server::Acceptor};
+use rustls::{CipherSuite, ProtocolVersion, ServerConfig, crypto::ring, server::Acceptor};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
@@ -79,8 +79,8 @@ impl Tls {
             .with_no_client_auth()
             .with_cert_resolver(certificates.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Clients keep their sessions, encrypted with keys that change every six hours. The default, a cache
-        // of 256 sessions in the server, is too small for a public service.
+        // Clients keep their sessions, encrypted with keys that change every six hours. The default, a cache of 256
+        // sessions in the server, is too small for a public service.
         config.ticketer = ring::Ticketer::new()?;
         Ok(Some(Self { config: Arc::new(config), certificates }))
     }
@@ -97,18 +97,24 @@ impl Tls {
         let session = stream.get_mut().1;
         // For a client that does not read. These bytes do not count as unsent.
         session.set_buffer_limit(Some(16 * 1024));
-        let info = TlsInfo::of(session);
+        let version = match session.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => Some("TLSv1.2"),
+            Some(ProtocolVersion::TLSv1_3) => Some("TLSv1.3"),
+            _ => None,
+        };
+        let cipher = session.negotiated_cipher_suite().and_then(|suite| iana_name(suite.suite()));
+        let info = TlsInfo { version, cipher, server_name: session.server_name().map(Into::into) };
         Ok(Some((Box::new(stream), info)))
     }
 
     /// The name of each certificate in use, and when it expires.
     pub fn expirations(&self) -> Vec<(String, SystemTime)> {
         let in_use = self.certificates.in_use();
-        in_use.map(|(pair, loaded)| (certificates::name(pair), loaded.validity().end)).collect()
+        in_use.map(|(pair, loaded)| (certificates::name(pair), loaded.validity.end)).collect()
     }
 
-    /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire, or the
-    /// reason why there is none: an expired one must not take every instance out of service. Never returns.
+    /// Checks the files every `interval`, uses replaced ones and reports when the certificates expire, or the reason why
+    /// there is none: an expired one must not take every instance out of service. Never returns.
     pub async fn follow_files(self, interval: Duration, report: impl Fn(Result<String, String>)) {
         let certificates = self.certificates;
         let mut status = certificates.managed.as_ref().map(|managed| managed.status.subscribe());
@@ -137,18 +143,6 @@ pub struct TlsInfo {
     pub cipher: Option<&'static str>,
     /// The host name that the client has asked for (SNI), in lower case.
     pub server_name: Option<Box<str>>,
-}
-
-impl TlsInfo {
-    pub(crate) fn of(session: &ServerConnection) -> Self {
-        let version = match session.protocol_version() {
-            Some(ProtocolVersion::TLSv1_2) => Some("TLSv1.2"),
-            Some(ProtocolVersion::TLSv1_3) => Some("TLSv1.3"),
-            _ => None,
-        };
-        let cipher = session.negotiated_cipher_suite().and_then(|suite| iana_name(suite.suite()));
-        Self { version, cipher, server_name: session.server_name().map(Into::into) }
-    }
 }
 
 /// The IANA name of a suite. rustls names those of TLS 1.3 `TLS13_...`.

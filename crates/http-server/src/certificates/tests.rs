@@ -189,11 +189,11 @@ async fn missing_managed_certificate_is_not_ready_until_it_exists() {
 
 #[test]
 fn pem_with_key_and_chain_in_one_text_is_checked() {
-    let loaded = LoadedCertificate::from_pem(combined("a.example").as_bytes()).expect("valid");
+    let loaded = LoadedCertificate::from_pem(combined("a.example").as_bytes(), None).expect("valid");
     assert!(loaded.is_for("a.example") && !loaded.is_for("b.example") && !loaded.is_for("not a name"));
-    assert!(loaded.validity().contains(&SystemTime::now()));
+    assert!(loaded.validity.contains(&SystemTime::now()));
     let mismatch = pem("a.example", 2040).0 + &pem("a.example", 2040).1;
-    assert!(LoadedCertificate::from_pem(mismatch.as_bytes()).is_err());
+    assert!(LoadedCertificate::from_pem(mismatch.as_bytes(), None).is_err());
 }
 
 #[test]
