@@ -7,13 +7,16 @@ use std::task::{Context, Poll, ready};
 use std::{net::SocketAddr, os::fd::AsRawFd, time::Duration};
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use hyper::server::conn::{http1, http2};
 use hyper::{rt::Executor, service::service_fn};
-use hyper_util::{rt::TokioIo, server::graceful::GracefulConnection};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout};
 
 use crate::connection_state::{ConnectionState, Resource};
-use crate::{connection_info::ConnectionInfo, handler, limits, port::Port};
+use crate::limits::{HTTP1_BUFFER, HTTP2_WINDOW, MAX_HEADER_LIST};
+use crate::{connection_info::ConnectionInfo, handler, port::Port};
 use crate::{registry::Registration, tracked_stream::TrackedStream};
 
 /// How long a draining connection keeps reading, for requests that the client sent before it noticed the shutdown. One
@@ -25,7 +28,8 @@ const HANDSHAKE_GRACE: Duration = Duration::from_secs(1);
 
 type Stream = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// HTTP/2 streams that hyper has begun and the connection's task does not run yet.
+/// HTTP/2 streams that hyper has begun. The connection's task runs them, so that eviction releases their memory at once:
+/// tasks of their own would keep it until they are scheduled, after those of many other connections.
 #[derive(Clone, Default)]
 struct NewStreams(Arc<Mutex<Vec<Stream>>>);
 
@@ -35,15 +39,6 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for NewStreams {
     }
 }
 
-/// Runs the streams of an HTTP/2 connection in its task, so that eviction releases their memory at once. Separate tasks
-/// would keep it until they are scheduled, after those of many other connections.
-#[derive(Default)]
-struct Streams {
-    new: NewStreams,
-    running: FuturesUnordered<Stream>,
-}
-
-/// Serves a connection until the client or the server closes it.
 pub(crate) async fn serve(port: Arc<Port>, registration: Registration, socket: TcpStream, peer: SocketAddr) {
     let state = &registration.state;
     let mut timer = pin!(sleep_until(Instant::now() + port.args.header_timeout));
@@ -64,11 +59,37 @@ pub(crate) async fn serve(port: Arc<Port>, registration: Registration, socket: T
     let service = service_fn(|request| handler::handle(&port, state, &info, request));
     if is_http2 {
         state.lock().http2 = true;
-        let streams = Streams::default();
-        let connection = limits::http2(streams.new.clone()).serve_connection(TokioIo::new(stream), service);
-        drive(pin!(connection), Some(streams), state, timer).await;
+        let streams = NewStreams::default();
+        let connection = http2::Builder::new(streams.clone())
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(32)
+            // h2 responds to larger requests itself.
+            .max_header_list_size(MAX_HEADER_LIST)
+            // Request bodies that are received and not read.
+            .initial_stream_window_size(64 * 1024)
+            .initial_connection_window_size(HTTP2_WINDOW)
+            // Streams that a client resets before the server has accepted them ("rapid reset"), and streams that the server
+            // resets because of client errors ("MadeYouReset"), which include those above the limit that a client opens
+            // before it knows the limit. If there are more, the connection is closed.
+            .max_pending_accept_reset_streams(20)
+            .max_local_error_reset_streams(500)
+            // What h2 takes from hyper for each stream before it is written.
+            .max_send_buf_size(16 * 1024)
+            .keep_alive_interval(Duration::from_secs(20))
+            .keep_alive_timeout(Duration::from_secs(10))
+            .serve_connection(TokioIo::new(stream), service);
+        drive(pin!(connection), Some((streams, FuturesUnordered::new())), state, timer).await;
     } else {
-        let connection = limits::http1().serve_connection(TokioIo::new(stream), service);
+        let connection = http1::Builder::new()
+            // The timeouts are in `connection_state`.
+            .header_read_timeout(None)
+            // Higher than our limit, so that most oversized requests reach our code; `error` replaces the 431 that hyper
+            // sends to the others.
+            .max_buf_size(HTTP1_BUFFER)
+            // Lets a client close its side after it has sent a request. It also avoids a second read buffer per request,
+            // which hyper would use to notice an early disconnect.
+            .half_close(true)
+            .serve_connection(TokioIo::new(stream), service);
         drive(pin!(connection), None, state, timer).await;
     }
 }
@@ -88,20 +109,19 @@ async fn open(
     if client.is_some_and(|client| !registration.set_client(client)) {
         return None;
     }
-    let descriptor = socket.as_raw_fd();
+    let descriptor = Mutex::new(Some(socket.as_raw_fd()));
     let (socket, tls) = port.start_tls(socket).await?;
-    registration.state.end_handshake();
-    let info = ConnectionInfo::new(peer, proxied, tls, descriptor);
+    registration.state.update(|activity| activity.established = Some(Instant::now()));
+    let info = Arc::new(ConnectionInfo { peer, proxied, tls, socket: descriptor });
     let mut stream = TrackedStream::new(socket, &info, &registration.state, port);
     let is_http2 = stream.detect_http2().await.ok()?;
     Some((stream, info, is_http2))
 }
 
-/// Runs hyper's connection and its streams until it ends, times out or must close. Errors are ignored: the client causes
-/// them, by resets or malformed requests.
+/// Runs hyper's connection and its streams until it ends or must close. Errors are ignored: the client causes them.
 async fn drive<C: GracefulConnection>(
     mut connection: Pin<&mut C>,
-    mut streams: Option<Streams>,
+    mut streams: Option<(NewStreams, FuturesUnordered<Stream>)>,
     state: &ConnectionState,
     mut timer: Pin<&mut Sleep>,
 ) {
@@ -109,7 +129,7 @@ async fn drive<C: GracefulConnection>(
         if connection.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let Some(Streams { new, running }) = &mut streams else { return Poll::Pending };
+        let Some((new, running)) = &mut streams else { return Poll::Pending };
         running.extend(new.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..));
         let mut has_ended = false;
         while let Poll::Ready(Some(())) = running.poll_next_unpin(cx) {
@@ -149,7 +169,7 @@ async fn drive<C: GracefulConnection>(
 async fn must_stop(state: &ConnectionState, mut timer: Pin<&mut Sleep>, drains: bool) {
     poll_fn(|cx| {
         state.waker.register(cx.waker());
-        if state.is_closed() || state.is_draining() && !drains {
+        if state.lock().must_stop(drains) {
             return Poll::Ready(());
         }
         loop {

@@ -48,27 +48,17 @@ pub struct ConnectionInfo {
     /// `None` on a port without TLS.
     pub tls: Option<TlsInfo>,
     /// The descriptor of the open socket. Not a duplicate, which would count against the limit of open files.
-    socket: Mutex<Option<RawFd>>,
+    pub(crate) socket: Mutex<Option<RawFd>>,
 }
 
 impl ConnectionInfo {
-    pub(crate) fn new(
-        peer: SocketAddr,
-        proxied: Option<ProxyHeader>,
-        tls: Option<TlsInfo>,
-        socket: RawFd,
-    ) -> Arc<Self> {
-        Arc::new(Self { peer, proxied, tls, socket: Mutex::new(Some(socket)) })
-    }
-
     /// The client that the load balancer names, otherwise the peer. Requests have it as their remote address.
     /// `X-Forwarded-For` and similar headers are trusted only if this address is a trusted proxy.
     pub fn client(&self) -> SocketAddr {
         self.proxied.as_ref().and_then(|header| header.client).unwrap_or(self.peer)
     }
 
-    /// Whether the load balancer names no client. Then forwarding headers must not be trusted, even though the load balancer
-    /// is: they may come from anybody.
+    /// Whether the load balancer names no client. Then forwarding headers may come from anybody and are not trusted.
     pub fn client_is_unknown(&self) -> bool {
         self.proxied.as_ref().is_some_and(|header| header.client.is_none())
     }
@@ -79,8 +69,7 @@ impl ConnectionInfo {
         socket.and_then(round_trip_time)
     }
 
-    /// Forgets the socket. Must be called before it is closed: the system reuses the descriptor's number, and an HTTP/2
-    /// stream may outlive its connection.
+    /// Must be called before the socket is closed: its number is reused, and an HTTP/2 stream may outlive its connection.
     pub(crate) fn forget_socket(&self) {
         *self.socket.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -92,8 +81,7 @@ impl ConnectionInfo {
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// Creates an ID from keyed hashes of a counter. They are as unique as random numbers, and unlike the counter they do
-    /// not tell clients how many requests there are.
+    /// Creates an ID from keyed hashes of a counter: as unique as random numbers, without a clue how many there are.
     pub fn generate() -> Self {
         static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         static COUNTER: AtomicU64 = AtomicU64::new(0);
@@ -106,8 +94,7 @@ impl RequestId {
         Self(HeaderValue::from_bytes(&digits).unwrap_or(HeaderValue::from_static("-")))
     }
 
-    /// The ID in an `X-Request-Id`, if it is valid. Callers must check that the peer is a trusted proxy: a client could choose
-    /// any ID.
+    /// The ID in an `X-Request-Id`, if it is valid. Only for trusted proxies: a client could choose any ID.
     pub fn received(value: &HeaderValue) -> Option<Self> {
         let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
         let is_valid = (1..=64).contains(&value.len()) && value.as_bytes().iter().all(is_allowed);
@@ -136,22 +123,14 @@ impl fmt::Display for RequestId {
 #[cfg(target_os = "linux")]
 #[expect(unsafe_code, reason = "getsockopt has no safe wrapper for TCP_INFO")]
 fn round_trip_time(socket: RawFd) -> Option<Duration> {
-    use std::mem::{MaybeUninit, size_of};
-
-    let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
-    let mut length = libc::socklen_t::try_from(size_of::<libc::tcp_info>()).ok()?;
-    // SAFETY: `info` and `length` are valid for writes, and the kernel writes at most `length` bytes. A
-    // descriptor that is closed or no TCP socket makes the call fail. One of another connection would give a wrong
-    // time, which `forget_socket` prevents.
-    let result = unsafe {
-        libc::getsockopt(socket, libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut length)
-    };
-    if result != 0 {
-        return None;
-    }
-    // SAFETY: the struct has only integers, so zeroes are valid where the kernel wrote nothing.
-    let micros = unsafe { info.assume_init() }.tcpi_rtt;
-    (micros > 0).then(|| Duration::from_micros(micros.into()))
+    // SAFETY: the struct has only integers, so zeroes are valid where the kernel writes nothing.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut length = libc::socklen_t::try_from(size_of_val(&info)).ok()?;
+    let (value, level) = ((&raw mut info).cast(), libc::IPPROTO_TCP);
+    // SAFETY: `info` and `length` are valid for writes, and the kernel writes at most `length` bytes. A descriptor that is
+    // closed or no TCP socket makes the call fail, and `forget_socket` prevents the use of another connection's.
+    let result = unsafe { libc::getsockopt(socket, level, libc::TCP_INFO, value, &raw mut length) };
+    (result == 0 && info.tcpi_rtt > 0).then(|| Duration::from_micros(info.tcpi_rtt.into()))
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -176,7 +155,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
         let _client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
         let (server, peer) = listener.accept().expect("accept");
-        let info = ConnectionInfo::new(peer, None, None, server.as_raw_fd());
+        let socket = Mutex::new(Some(server.as_raw_fd()));
+        let info = ConnectionInfo { peer, proxied: None, tls: None, socket };
         assert!(info.round_trip_time().is_some());
         // The descriptor is still open, as it would be if another connection had got its number.
         info.forget_socket();

@@ -50,7 +50,7 @@ base::names!(ConnectionUse: Busy => "busy", Stalled => "stalled", Idle => "idle"
 #[derive(Debug)]
 pub(crate) struct Load {
     used: PerResource<AtomicUsize>,
-    limits: PerResource<usize>,
+    pub(crate) limits: PerResource<usize>,
     /// Each request of the port that is being handled has a clone.
     handling: Arc<()>,
 }
@@ -58,11 +58,6 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn new(limits: PerResource<usize>) -> Self {
         Self { used: Default::default(), limits, handling: Arc::new(()) }
-    }
-
-    /// That of a client network of this port, which may use a quarter.
-    pub(crate) fn of_network(&self) -> Self {
-        Self::new(self.limits.map(|limit| (limit / 4).max(1)))
     }
 
     pub(crate) fn used(&self, resource: Resource) -> usize {
@@ -74,7 +69,6 @@ impl Load {
         self.used(resource) + amount <= self.limits[resource as usize]
     }
 
-    /// Whether the cost is above its limit.
     pub(crate) fn costs_too_much(&self) -> bool {
         !self.has_room(Resource::Cost, 0)
     }
@@ -128,7 +122,7 @@ pub(crate) struct Activity {
     /// Since when the connection finishes its requests, to close then.
     drain_started: Option<Instant>,
     /// When the handshake ended.
-    established: Option<Instant>,
+    pub(crate) established: Option<Instant>,
     /// Whether a first request has arrived.
     served: bool,
     pub(crate) http2: bool,
@@ -139,8 +133,7 @@ pub(crate) struct Activity {
     last_progress: Option<Instant>,
     /// Whether bytes must wait: the last write found the socket's send buffer full, or lets other tasks run first.
     pub(crate) write_blocked: bool,
-    /// Bytes that were read since the current headers began (HTTP/1), and while requests are open. Grows while requests
-    /// overlap.
+    /// Bytes that were read since the current headers began (HTTP/1), and while requests are open.
     read: usize,
     /// Bytes of HTTP/2 header blocks that are not a request yet.
     blocks: BlockBytes,
@@ -159,12 +152,16 @@ struct RequestEntry {
 }
 
 impl Activity {
+    /// Whether the connection must close, or drain unless it does already.
+    pub(crate) fn must_stop(&self, drains: bool) -> bool {
+        self.closed || self.drain_started.is_some() && !drains
+    }
+
     /// Whether there is no request and no response. Response bytes in TLS's buffer belong to none.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests.is_empty() && !self.write_blocked
     }
 
-    /// Whether a request has no response yet.
     fn has_open_request(&self) -> bool {
         self.requests.iter().any(|request| !request.has_response)
     }
@@ -173,8 +170,7 @@ impl Activity {
         self.requests.iter().any(|request| request.has_response)
     }
 
-    /// What the connection makes the process hold, beyond what each connection may. What hyper and h2 hide is counted by
-    /// its bound.
+    /// What the connection holds in memory beyond what each may. What hyper and h2 hide is counted by its bound.
     fn cost(&self) -> usize {
         let requests: usize = self.requests.iter().map(|request| REQUEST_COST + request.cost).sum();
         let is_reading = self.headers_started.is_some() || self.has_open_request();
@@ -287,14 +283,14 @@ impl ConnectionState {
         let _ = self.network.set(Network { key, subnet, load: load.clone() });
     }
 
-    pub(crate) fn end_handshake(&self) {
-        self.update(|activity| activity.established = Some(Instant::now()));
-    }
-
     /// Removes the connection from what port and network count, and ends its task.
     pub(crate) fn close(&self) {
         self.update(|activity| activity.closed = true);
         self.waker.wake();
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.lock().current_use() == ConnectionUse::Busy
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -323,10 +319,6 @@ impl ConnectionState {
         Arc::strong_count(&self.port.handling) > 1
     }
 
-    pub(crate) fn is_busy(&self) -> bool {
-        self.lock().current_use() == ConnectionUse::Busy
-    }
-
     /// Of a network's connections, the one with the highest rank is evicted first: one without a request, otherwise the one
     /// that has stood still for the longest, otherwise the costliest, otherwise the youngest.
     pub(crate) fn rank(&self) -> (bool, Duration, usize, Instant) {
@@ -336,8 +328,7 @@ impl ConnectionState {
         (!activity.served, still_time, activity.counted[Resource::Cost as usize], self.opened)
     }
 
-    /// When the connection must be closed, if nothing happens until then. Handshakes, and requests until their response
-    /// begins, have deadlines of their own.
+    /// When to close the connection if nothing happens. Handshakes, and requests without a response, have other deadlines.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let (activity, args) = (self.lock(), &self.args);
         let responses = activity.requests.iter().filter(|request| request.has_response);

@@ -12,8 +12,7 @@ use tokio::sync::Notify;
 use crate::connection_state::{ConnectionState, ConnectionUse, Load, PerResource, Resource, network_of};
 use crate::limits::{MAX_COST, MAX_HANDSHAKES, ServeArgs};
 
-/// Connections that are compared to find one to evict. If one network has a large share of them all, the sample almost
-/// certainly contains it.
+/// Connections that are compared to find one to evict: almost certainly some of each network with a large share.
 const SAMPLE: usize = 64;
 
 /// The same for a network at its share, of whose connections few may stand still.
@@ -32,8 +31,7 @@ pub(crate) enum Admission {
     Normal,
     /// The same, but the port counts it already: its client is known from a PROXY header only now.
     Counted,
-    /// More connections arrive than can be accepted. A network at its share gets no room, because to evict a connection takes
-    /// longer than to refuse one.
+    /// More arrive than can be accepted. A network at its share gets no room: to evict takes longer than to refuse.
     Flooded,
     /// Open it regardless of limits, at the shutdown.
     Always,
@@ -58,8 +56,8 @@ pub(crate) struct Connections {
     server: &'static str,
     all: Group,
     networks: HashMap<IpAddr, Group>,
-    /// The number of closed connections whose tasks have not ended.
-    lingering: usize,
+    /// The number of connections whose tasks have not ended. Closed ones are no members.
+    tasks: usize,
     /// The number of connections that were closed at each limit.
     closed_at: PerResource<u64>,
     logs: PerResource<LogThrottle>,
@@ -96,11 +94,6 @@ impl Group {
         ranked.sort_by_cached_key(|state| (subnets[&subnet(state)], state.rank()));
         ranked
     }
-
-    /// The worst connection, unless it is busy.
-    fn worst_still(&self, resource: Resource) -> Option<Arc<ConnectionState>> {
-        self.ranked(resource, NETWORK_SAMPLE).pop().filter(|worst| !worst.is_busy())
-    }
 }
 
 /// The network that uses the most, unless it is small.
@@ -117,7 +110,7 @@ impl ConnectionRegistry {
             server,
             all: Group { members: IndexMap::new(), load: port.clone() },
             networks: HashMap::new(),
-            lingering: 0,
+            tasks: 0,
             closed_at: PerResource::default(),
             logs: PerResource::default().map(|()| LogThrottle::every(Duration::from_secs(60))),
         };
@@ -137,8 +130,7 @@ impl ConnectionRegistry {
         Resource::ALL.iter().map(|resource| resource.as_str()).zip(self.lock().closed_at)
     }
 
-    /// Adds a connection, if there is room. Dropping the registration removes it. `client` is not known before a
-    /// PROXY header, and trusted proxies have none.
+    /// Adds a connection, if there is room. `client` is not known before a PROXY header, and trusted proxies have none.
     pub(crate) fn admit(
         self: &Arc<Self>,
         client: Option<IpAddr>,
@@ -150,13 +142,13 @@ impl ConnectionRegistry {
             return None;
         }
         let state = Arc::new(ConnectionState::new(self.port.clone(), self.args.clone(), has_handshake));
+        connections.tasks += 1;
         connections.all.members.insert(id(&state), state.clone());
         connections.join_network(&state, client);
         Some(Registration { registry: self.clone(), state })
     }
 
-    /// Closes connections while those of the network of `newcomer`, which has just added to its cost, or of the port cost too
-    /// much. Returns whether `newcomer` is among them.
+    /// Closes connections while the network of `newcomer` or the port costs too much. Returns whether `newcomer` is closed.
     pub(crate) fn relieve(&self, newcomer: &Arc<ConnectionState>) -> bool {
         let is_over_limit = newcomer.loads().any(Load::costs_too_much);
         if is_over_limit {
@@ -167,14 +159,9 @@ impl ConnectionRegistry {
 
     /// Waits until all connections are closed and their tasks have ended.
     pub(crate) async fn all_closed(&self) {
-        while !self.is_empty() {
+        while self.lock().tasks > 0 {
             self.closed.notified().await;
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        let connections = self.lock();
-        connections.all.members.is_empty() && connections.lingering == 0
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Connections> {
@@ -192,11 +179,12 @@ impl Connections {
             let victim = match network.filter(|network| !network.load.has_room(resource, 1)) {
                 _ if admission == Admission::Always => continue,
                 Some(_) if admission == Admission::Flooded => None,
-                Some(network) => network.worst_still(resource),
+                Some(own) => own.ranked(resource, NETWORK_SAMPLE).pop().filter(|worst| !worst.is_busy()),
                 None if admission == Admission::Counted || self.all.load.has_room(resource, 1) => continue,
                 None => self.worst_of_largest(resource),
             };
-            let Some(victim) = victim.filter(|_| self.lingering < MAX_LINGERING) else {
+            let lingering = self.tasks - self.all.members.len();
+            let Some(victim) = victim.filter(|_| lingering < MAX_LINGERING) else {
                 self.report(resource);
                 return false;
             };
@@ -270,7 +258,6 @@ impl Connections {
     pub(crate) fn close_all(&mut self) {
         while let Some((_, state)) = self.all.members.pop() {
             self.remove(&state);
-            self.lingering += 1;
         }
     }
 
@@ -278,7 +265,6 @@ impl Connections {
     fn evict(&mut self, state: &Arc<ConnectionState>, resource: Resource) {
         if !state.is_closed() {
             self.remove(state);
-            self.lingering += 1;
             self.report(resource);
         }
     }
@@ -293,11 +279,12 @@ impl Connections {
         }
     }
 
-    /// Counts a connection for the network of its client.
     fn join_network(&mut self, state: &Arc<ConnectionState>, client: Option<IpAddr>) {
         let Some(client) = client else { return };
-        let new = || Group { members: IndexMap::new(), load: Arc::new(self.all.load.of_network()) };
-        let network = self.networks.entry(network_of(client, 48)).or_insert_with(new);
+        let network = self.networks.entry(network_of(client, 48)).or_insert_with(|| {
+            let quarter = self.all.load.limits.map(|limit| (limit / 4).max(1));
+            Group { members: IndexMap::new(), load: Arc::new(Load::new(quarter)) }
+        });
         network.members.insert(id(state), state.clone());
         state.join(client, &network.load);
     }
@@ -338,9 +325,9 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut connections = self.registry.lock();
-        match self.state.is_closed() {
-            true => connections.lingering -= 1,
-            false => connections.remove(&self.state),
+        connections.tasks -= 1;
+        if !self.state.is_closed() {
+            connections.remove(&self.state);
         }
         drop(connections);
         self.registry.closed.notify_one();
@@ -475,7 +462,7 @@ mod tests {
         let flood: Vec<_> = (0..20).map(|_| open("192.0.2.1")).collect();
         assert_eq!((evicted(&flood), honest.is_evicted()), (12, false), "a quarter of 32 handshakes");
         assert_eq!(registry.port.used(Resource::Handshakes), 9);
-        honest.state().end_handshake();
+        honest.state().update(|activity| activity.established = Some(tokio::time::Instant::now()));
         drop(flood);
         assert_eq!(registry.port.used(Resource::Handshakes), 0);
     }
@@ -530,7 +517,7 @@ mod tests {
         assert_eq!(evicted(&lingering), 256);
         assert!(try_open(&registry, "192.0.2.1", false).is_none());
         drop(lingering);
-        assert!(registry.is_empty());
+        assert_eq!(registry.lock().tasks, 0);
     }
 
     #[tokio::test]

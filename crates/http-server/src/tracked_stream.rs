@@ -1,9 +1,8 @@
 //! A socket that records reads and writes in the connection's state, and replaces bare errors of hyper.
 
 use std::io::{self, IoSlice};
-use std::mem;
 use std::task::{Context, Poll, ready};
-use std::{pin::Pin, sync::Arc};
+use std::{mem, pin::Pin, sync::Arc};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
@@ -22,7 +21,6 @@ const LINGER_BYTES: usize = 1 << 20;
 /// tasks have theirs. h2 needs the most time per byte for SETTINGS that change the window of each stream.
 const PART: usize = 32;
 
-/// A socket and the state of its connection.
 pub(crate) struct TrackedStream {
     socket: Box<dyn Socket>,
     info: Arc<ConnectionInfo>,
@@ -80,13 +78,15 @@ impl TrackedStream {
 
     /// Writes to the socket and records whether it accepted anything.
     fn write(&mut self, cx: &mut Context<'_>, slices: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.socket).poll_write_vectored(cx, slices);
+        let result = match slices {
+            [slice] => Pin::new(&mut self.socket).poll_write(cx, slice),
+            slices => Pin::new(&mut self.socket).poll_write_vectored(cx, slices),
+        };
         self.state.lock().on_write(result.is_pending());
         result
     }
 
-    /// Records what was read, and closes connections if a limit is exceeded. Fails if this one is among them, so that nothing
-    /// of it is decoded.
+    /// Records what was read, and closes connections at a limit. Fails if this one is among them: nothing of it is decoded.
     fn on_read(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> io::Result<()> {
         let blocks = self.header_blocks.as_mut().map(|blocks| blocks.read(bytes));
         self.state.update(|activity| activity.on_read(bytes.len(), blocks));
@@ -115,8 +115,7 @@ async fn read_preface(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes
 
 impl Drop for TrackedStream {
     fn drop(&mut self) {
-        // hyper shuts down neither a connection without a request nor one that is evicted. A response that is cut off must
-        // not look complete.
+        // hyper shuts down neither a silent nor an evicted connection. A response that is cut off must not look complete.
         if self.state.lock().is_idle() {
             self.socket.end_session();
         }
@@ -206,7 +205,7 @@ impl AsyncWrite for TrackedStream {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
+    use std::{os::fd::AsRawFd, sync::Mutex};
 
     use futures_util::FutureExt;
     use tokio::{
@@ -234,7 +233,8 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().expect("address")).await.expect("connect");
         let (socket, peer) = listener.accept().await.expect("accept");
         socket.writable().await.expect("writable");
-        let info = ConnectionInfo::new(peer, None, None, socket.as_raw_fd());
+        let open = Mutex::new(Some(socket.as_raw_fd()));
+        let info = Arc::new(ConnectionInfo { peer, proxied: None, tls: None, socket: open });
         (client, TrackedStream::new(Box::new(socket), &info, &state(port), port))
     }
 
