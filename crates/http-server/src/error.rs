@@ -12,27 +12,26 @@ use crate::limits::{MAX_HEADER_BYTES, MAX_HEADERS};
 /// Creates the server's own error responses from a status, a code for programs and a message for people.
 pub type ErrorResponder = Arc<dyn Fn(StatusCode, &str, &str) -> Response + Send + Sync>;
 
-/// The code and the message of a 431.
-pub(crate) fn headers_too_large() -> (&'static str, String) {
-    let message = format!(
-        "The URL and headers are too large. The limit is {MAX_HEADER_BYTES} bytes and {MAX_HEADERS} headers."
-    );
-    ("headers_too_large", message)
+/// The error response to a request with too large a URL or headers.
+pub(crate) fn headers_too_large(errors: &ErrorResponder, status: StatusCode) -> Response {
+    let limit = format!("The limit is {MAX_HEADER_BYTES} bytes and {MAX_HEADERS} headers.");
+    errors(status, "headers_too_large", &format!("The URL and headers are too large. {limit}"))
 }
 
 /// Returns the replacement for a bare 4xx, which hyper writes in one piece as the last response of an HTTP/1 connection
 /// when it rejects a request itself. `None` if `bytes` are something else: all of our own responses have an ID.
 pub(crate) fn replace_bare_error(bytes: &[u8], errors: &ErrorResponder) -> Option<Vec<u8>> {
     let status = bytes.strip_prefix(b"HTTP/1.1 ")?.get(..3).filter(|status| status[0] == b'4')?;
-    let head = str::from_utf8(bytes).ok()?.strip_suffix("\r\n")?;
-    let is_bare = head.ends_with("\r\n") && head.contains("\r\ncontent-length: 0\r\n");
-    let status =
-        StatusCode::from_bytes(status).ok().filter(|_| is_bare && !head.contains("\r\nx-request-id: "))?;
-    let (code, message) = match status {
-        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => headers_too_large(),
-        _ => ("bad_request", "The request is not valid HTTP.".to_owned()),
+    let status = StatusCode::from_bytes(status).ok()?;
+    let head = str::from_utf8(bytes).ok()?.strip_suffix("\r\n").filter(|head| head.ends_with("\r\n"))?;
+    let is_bare = head.contains("\r\ncontent-length: 0\r\n") && !head.contains("\r\nx-request-id: ");
+    let mut response = match status {
+        _ if !is_bare => return None,
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE | StatusCode::URI_TOO_LONG => {
+            headers_too_large(errors, status)
+        }
+        _ => errors(status, "bad_request", "The request is not valid HTTP."),
     };
-    let mut response = errors(status, code, &message);
     // In memory, so it is ready.
     let body = response.take_body().into_bytes().now_or_never()?.ok()?;
     let headers = response.headers_mut();
@@ -44,9 +43,7 @@ pub(crate) fn replace_bare_error(bytes: &[u8], errors: &ErrorResponder) -> Optio
     for (name, value) in &*headers {
         replacement.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
     }
-    replacement.extend(b"\r\n");
-    replacement.extend(body);
-    Some(replacement)
+    Some([&replacement[..], b"\r\n", &body].concat())
 }
 
 #[cfg(test)]

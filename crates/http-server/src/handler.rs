@@ -17,8 +17,7 @@ use crate::error::headers_too_large;
 use crate::limits::{MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::{host::host_name, port::Port};
 
-/// An extension of a response: the connection closes after it, so that the client's next request can reach another
-/// instance.
+/// An extension of a response: the connection closes after it, so that the next request can reach another instance.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseConnection;
 
@@ -38,11 +37,11 @@ pub(crate) fn handle(
     let is_evicted = port.registry.relieve(state);
     let id = port.request_id(connection, &request);
     let rejected = port.reject(&request, header_bytes);
-    let version = request.version();
+    let is_http2 = request.version() == Version::HTTP_2;
     let origin = RequestOrigin { connection: connection.clone(), id: id.clone() };
     let (port, state) = (port.clone(), state.clone());
     // For HEAD, hyper omits the body in HTTP/1 but not in HTTP/2, where sending it is a protocol error.
-    let headers_only = version == Version::HTTP_2 && request.method() == Method::HEAD;
+    let headers_only = is_http2 && request.method() == Method::HEAD;
     // The headers of a connection that has just been evicted are released here, before the future runs.
     let request = (!is_evicted).then_some(request);
     async move {
@@ -52,16 +51,12 @@ pub(crate) fn handle(
             Some(response) => response,
             None => port.call(origin, request).await.unwrap_or_else(poem::Error::into_response),
         };
-        // Makes clients reconnect, to another instance: by a header in HTTP/1, by GOAWAY in HTTP/2. At a shutdown all
-        // connections get that signal.
+        // Makes clients reconnect: by a header in HTTP/1, by GOAWAY in HTTP/2, which all connections get at a shutdown.
         let close = response.extensions().get::<CloseConnection>().is_some();
-        match version {
-            Version::HTTP_2 if close => state.drain(),
-            Version::HTTP_2 => {}
-            _ if close || port.lifecycle.is_shutting_down() => {
-                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-            }
-            _ => {}
+        if !is_http2 && (close || port.lifecycle.is_shutting_down()) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        } else if close {
+            state.drain();
         }
         if headers_only {
             response.take_body();
@@ -89,8 +84,7 @@ impl Port {
     /// The error response to a request that no endpoint should see.
     fn reject(&self, request: &Request<Incoming>, header_bytes: usize) -> Option<Response> {
         if header_bytes > MAX_HEADER_BYTES || request.headers().len() > MAX_HEADERS {
-            let (code, message) = headers_too_large();
-            return Some((self.errors)(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, code, &message));
+            return Some(headers_too_large(&self.errors, StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
         }
         let reason = check_host(request).err()?;
         Some((self.errors)(StatusCode::BAD_REQUEST, "bad_request", reason))
@@ -117,8 +111,7 @@ fn header_bytes(request: &Request<Incoming>) -> usize {
     target + lines.sum::<usize>()
 }
 
-/// Checks that it is clear which host a request is for: HTTP/1.1 requires one `Host` header, and no version allows two
-/// or a malformed one.
+/// Checks that the host is clear: HTTP/1.1 requires a `Host` header, and no version allows two or a malformed one.
 fn check_host(request: &Request<Incoming>) -> Result<(), &'static str> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let (host, second) = (hosts.next(), hosts.next());

@@ -20,7 +20,6 @@ pub(crate) struct HeaderBlocks {
     unfinished: usize,
 }
 
-/// Bytes of header blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockBytes {
     /// Those of the last read, and those of the unfinished block before them.

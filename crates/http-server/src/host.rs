@@ -38,23 +38,19 @@ pub(crate) fn host_name(text: &str) -> Option<&str> {
     (matches!(port, "" | ":") || port.strip_prefix(':').is_some_and(is_number)).then_some(name)
 }
 
-/// The host that a request is for, without port and final dot: in HTTP/2 and in absolute URLs part of the URL, otherwise
-/// a header.
+/// The host that a request is for, without port and final dot: that of the URL (always in HTTP/2), otherwise of the header.
 pub fn requested_host(request: &Request) -> Option<&str> {
     let authority = request.uri().authority().map(|authority| authority.as_str());
     let host = host_name(authority.or_else(|| request.header(header::HOST))?)?;
     Some(host.strip_suffix('.').unwrap_or(host))
 }
 
-/// Whether a request is for this host, or for a loopback name. For services that a web page could otherwise reach under a
-/// name that its owner controls (DNS rebinding).
+/// Whether a request is for this host or a loopback name. A web page that reaches it by DNS rebinding names another one.
 pub fn is_for_host(request: &Request, host: &str) -> bool {
     requested_host(request).is_some_and(|name| name.eq_ignore_ascii_case(host) || is_loopback_name(name))
 }
 
-/// Whether all hosts that a request names are loopback names: `127.0.0.1:8082`, `[::1]`, `localhost:8082` and so on. HTTP/2
-/// has the host in the URI, and a request may name it there and in the header.
-///
+/// Whether all hosts that a request names, in the URL and in headers, are loopback names such as `[::1]` or `localhost:80`.
 /// For ports that only processes of the same machine may use: a web page can reach them by DNS rebinding, but its browser
 /// then sends the name of the page's host.
 pub fn is_for_loopback(request: &Request) -> bool {
@@ -112,8 +108,7 @@ impl HostRouter {
         self
     }
 
-    /// The endpoint for a host on a connection with this SNI. An unknown SNI is ignored: a proxy may send its own name for
-    /// this machine.
+    /// The endpoint for a host on a connection with this SNI. An unknown SNI is ignored: it may be a proxy's own name.
     fn find(&self, host: &str, server_name: Option<&str>) -> &BoxEndpoint<'static> {
         let index_of = |name: &str| self.hosts.iter().position(|(host, _)| host.eq_ignore_ascii_case(name));
         let (index, connection) = (index_of(host), server_name.and_then(index_of));

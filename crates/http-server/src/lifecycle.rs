@@ -24,9 +24,7 @@ impl Lifecycle {
         Self { shutdown_start: Arc::default(), drain_delay: args.drain_delay, grace: args.grace }
     }
 
-    /// Makes SIGTERM and SIGINT begin the shutdown. A second signal exits the process immediately.
-    ///
-    /// Must be called inside the runtime. Logs an error if the signal handlers can't be installed.
+    /// Makes SIGTERM and SIGINT begin the shutdown; a second one exits the process. Must be called inside the runtime.
     pub fn watch_signals(&self) {
         match signal(SignalKind::terminate()).and_then(|term| Ok((term, signal(SignalKind::interrupt())?))) {
             Ok((term, int)) => drop(tokio::spawn(self.clone().handle_signals(term, int))),
@@ -60,8 +58,7 @@ impl Lifecycle {
         sleep_until(*self.shutdown_start.wait().await + self.drain_delay).await;
     }
 
-    /// Waits until the grace period, which follows the drain delay, is over. The server then closes the remaining
-    /// connections.
+    /// Waits until the grace period, which follows the drain delay, is over. The server then closes all connections.
     pub async fn grace_period_over(&self) {
         sleep_until(*self.shutdown_start.wait().await + self.drain_delay + self.grace).await;
     }

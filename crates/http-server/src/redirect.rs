@@ -9,7 +9,6 @@ use crate::error::ErrorResponder;
 use crate::handler::CloseConnection;
 use crate::host::requested_host;
 
-const CODE: &str = "https_required";
 const MESSAGE: &str = "Use the https URL in the Location header. If this request contained an API key, a password or a \
                        cookie, it crossed the network unencrypted: consider it compromised and replace it.";
 
@@ -25,8 +24,7 @@ pub struct RedirectTarget {
 }
 
 impl RedirectTarget {
-    /// Redirects to `url`, the value of `flag`. Fails if it is not an https URL. The redirects look like the service's
-    /// errors.
+    /// Redirects to `url`, the value of `flag`, with responses like `errors`. Fails if it is not an https URL.
     pub fn new(flag: &str, url: &str, errors: ErrorResponder) -> anyhow::Result<Self> {
         let parsed = Url::parse(url).with_context(|| format!("{flag} is not a valid URL: {url}"))?;
         ensure!(
@@ -45,7 +43,7 @@ impl RedirectTarget {
     }
 
     fn respond(&self, request: &Request) -> Response {
-        let mut response = (self.errors)(StatusCode::PERMANENT_REDIRECT, CODE, MESSAGE);
+        let mut response = (self.errors)(StatusCode::PERMANENT_REDIRECT, "https_required", MESSAGE);
         let headers = response.headers_mut();
         // RFC 6797 forbids HSTS on plain HTTP.
         headers.remove(header::STRICT_TRANSPORT_SECURITY);
@@ -73,17 +71,15 @@ pub fn redirect(targets: &[RedirectTarget], request: &Request) -> Option<Respons
     Some(named.or(targets.first())?.respond(request))
 }
 
-/// One year. Without `includeSubDomains` and `preload`: other services may share the domain.
-const HSTS: HeaderValue = HeaderValue::from_static("max-age=31536000");
-
-/// Returns `Strict-Transport-Security`, which tells browsers to use only HTTPS, for a service with this public URL. `None`
-/// for plain HTTP, and for `localhost` and IP addresses: a browser would apply the header to every program that uses the
-/// same name.
+/// Returns `Strict-Transport-Security`, which makes browsers use only HTTPS, for a service with this public URL. `None` for
+/// plain HTTP, and for `localhost` and IP addresses: a browser would apply it to every program of the same name.
 pub fn hsts_header(public_url: &str) -> Option<(HeaderName, HeaderValue)> {
     let url = Url::parse(public_url).ok().filter(|url| url.scheme() == "https")?;
     let host = url.domain()?.trim_end_matches('.');
     let is_local = host == "localhost" || host.ends_with(".localhost");
-    (!is_local).then_some((header::STRICT_TRANSPORT_SECURITY, HSTS))
+    // One year. Without `includeSubDomains` and `preload`: other services may share the domain.
+    let value = HeaderValue::from_static("max-age=31536000");
+    (!is_local).then_some((header::STRICT_TRANSPORT_SECURITY, value))
 }
 
 #[cfg(test)]

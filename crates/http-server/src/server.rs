@@ -190,7 +190,6 @@ async fn accept_rest(port: &Arc<Port>, listener: TcpListener) -> io::Result<()> 
                 socket.set_nonblocking(true)?;
                 open(port, TcpStream::from_std(socket)?, peer, Admission::Always);
             }
-            // The client disconnected before its connection was accepted.
             Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             // Without a file descriptor: when a connection closes, there is one.

@@ -10,7 +10,7 @@ use service_kit::error::code_for;
 use testkit::tools::project_root;
 
 /// What precedes a code in the sources.
-const MARKERS: [&str; 4] = ["ErrorBody::new(", "body(", "const CODE: &str = ", "const WRONG_HOST: &str = "];
+const MARKERS: [&str; 4] = ["ErrorBody::new(", "body(", "PERMANENT_REDIRECT, ", "const WRONG_HOST: &str = "];
 
 /// The codes in the sources below a directory.
 fn codes_in_sources(dir: &Path, markers: &[&str]) -> BTreeSet<String> {
